@@ -1,7 +1,7 @@
 # Requires make, a POSIX shell and Python 3.11+; everything else is downloaded into .venv and .tools. See `make help`.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help venv servers try-servers try-deep-servers lint format docs checks test test-unit test-integration test-system test-deep test-lowest test-matrix durations screenshots demo pins dist clean
+.PHONY: help venv servers try-servers try-deep-servers lint format docs checks test test-unit test-integration test-system test-deep test-lowest test-matrix durations screenshots demo chaos pins dist clean
 
 # Every command runs with the pinned tools and the same environment.
 WITH := . tools/environment.sh &&
@@ -43,8 +43,8 @@ docs: venv ## build the manual into .site; warnings are errors
 test-unit: venv ## run the tests that need no server, in under two minutes
 	@$(WITH) python -m pytest -n 3 --dist worksteal -m "not integration and not system and not deep"
 
-# Each process runs one file or folder at a time, since its tests share servers. More processes than cores: they mostly wait.
-BY_FILE := python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=40
+# Each process runs one file or folder at a time, since its tests share servers, and starts servers of its own.
+BY_FILE := python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --durations=40
 
 test-integration: try-servers ## run the tests that use real services
 	@$(WITH) $(BY_FILE) -m "integration and not system"
@@ -86,6 +86,9 @@ screenshots: try-servers ## take the manual's screenshots again, in docs/images
 demo: venv ## ingest a stream across a shard split and a crash (FAST=1: a tenth of the data; SINK=delta, iceberg or parquet; CLUSTER=1: on a Spark cluster; SOURCE=dynamodb: follow a table)
 	@tools/servers.sh $(SOURCE)
 	@$(WITH) FAST="$(FAST)" python -m demo.run $(if $(SOURCE),--source "$(SOURCE)") $(if $(SINK),--sink "$(SINK)") $(if $(filter-out 0,$(CLUSTER)),--cluster)
+
+chaos: try-servers ## let three jobs ingest into all sinks for an hour while everything fails, then count what each sink has (MINUTES=5: shorter)
+	@$(WITH) python -m benchmarks.chaos $(if $(MINUTES),--minutes "$(MINUTES)")
 
 # The lists of each Airflow that services offer, from the index as it was when that Airflow appeared.
 CONSTRAINTS := 3.1@2026-03-11T20:00:00Z 3.2@2026-04-22T09:00:00Z 3.3@2026-07-06T15:00:00Z

@@ -29,11 +29,13 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_provider_coordination.operators.acknowledge",
                     "airflow_provider_coordination.operators.create_partitions",
+                    "airflow_provider_coordination.operators.interval_events",
                     "airflow_provider_coordination.operators.prepared_jobs",
                     "airflow_provider_coordination.operators.partitions",
                     "airflow_provider_coordination.operators.reopen_partitions",
                     "airflow_provider_coordination.operators.shard_sync",
                     "airflow_provider_coordination.operators.maintain_table",
+                    "airflow_provider_coordination.operators.audit",
                     "airflow_provider_coordination.operators.spark_submit",
                     "airflow_provider_coordination.operators.supervise",
                     "airflow_provider_coordination.operators.supervisor",
@@ -45,6 +47,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": INTEGRATION,
                 "python-modules": [
                     "airflow_provider_coordination.sensors.acknowledgments",
+                    "airflow_provider_coordination.sensors.intervals",
                     "airflow_provider_coordination.sensors.partitions",
                 ],
             }

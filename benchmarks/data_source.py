@@ -27,7 +27,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.kinesis.batch_reading import SETTLING
+from airflow_provider_coordination.sources.kinesis.progress import SETTLING
 from benchmarks.landing import SLOTS, session
 from benchmarks.plain_loop import plain_pages
 from benchmarks.reading import PAGE_RECORDS, served

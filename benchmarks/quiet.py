@@ -91,7 +91,7 @@ class MeteredStore:
             inner = inner.inner
         if isinstance(inner, DynamoDbStore):
             self.meter = Meter(inner.client, lambda: None)
-        for name in ("get", "query", "transact", "delete", "count_by_status"):
+        for name in ("get", "get_many", "query", "browse", "transact", "delete", "count_by_status"):
             setattr(store, name, self._counted(getattr(store, name)))
         opened: CoordinationStore = store
         return opened

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-START_TIMEOUT_SECONDS = 60.0
+START_TIMEOUT_SECONDS = 240.0
 STOP_TIMEOUT_SECONDS = 30.0
 FIRST_PORT = 10_000
 LAST_PORT = 32_768

@@ -13,6 +13,7 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings, SharedClients, aws_client
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import read_settings, write_settings
+from tests.support.waiting import PATIENCE_SECONDS
 
 FULL = {
     "region": "eu-west-1",
@@ -114,4 +115,4 @@ def test_malformed_endpoint_is_a_clear_error() -> None:
 def test_module_is_imported_without_the_aws_sdk() -> None:
     check = "import sys, airflow_provider_coordination.aws; assert not {'boto3', 'botocore'} & set(sys.modules)"
 
-    subprocess.run([sys.executable, "-c", check], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", check], check=True, timeout=PATIENCE_SECONDS)

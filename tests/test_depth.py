@@ -129,6 +129,28 @@ def test_run_takes_its_share_and_a_daily_test(tmp_path: Path, options: list[str]
     assert f"{passed} passed" in output
 
 
+TURNS = """
+import pytest
+
+@pytest.mark.parametrize("case", range(9))
+def test_case_of_many(case): pass
+
+@pytest.mark.share(1)
+def test_case_of_each_run(): pass
+"""
+
+
+@pytest.mark.parametrize(("options", "passed"), [([], 3 + 1), (["--deep"], 9 + 1)])
+def test_run_takes_turns_in_folders_of_whole_systems(tmp_path: Path, options: list[str], passed: int) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    folder = tmp_path / "tests" / "system" / "cluster"
+    folder.mkdir(parents=True)
+    (folder / "test_turns.py").write_text(TURNS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), *options]
+    output = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=True).stdout
+    assert f"{passed} passed" in output
+
+
 def test_mutations_match_the_code() -> None:
     package = REPOSITORY / "airflow_provider_coordination"
     found = {name: (package / each.file).read_text().count(each.fix) for name, each in MUTATIONS.items()}

@@ -37,14 +37,21 @@ from airflow_provider_coordination.coordination.acknowledgment import (
 from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.held_leases import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
-from airflow_provider_coordination.coordination.metrics import PARTITIONS, WORKERS, CoordinationMetric
+from airflow_provider_coordination.coordination.metrics import (
+    PARTITIONS,
+    WATERMARK_SECONDS,
+    WORKERS,
+    CoordinationMetric,
+)
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.decorators import AcknowledgesDecoratedOperator, PartitionsDecoratedOperator
 from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
+from airflow_provider_coordination.operators.audit import AuditOperator
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.interval_events import IntervalCompleteOperator
 from airflow_provider_coordination.operators.job_results import RANGES_LISTED, delivered_range, no_stream
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
 from airflow_provider_coordination.operators.partitions import ReleasePartitionsOperator, ResetPartitionsOperator
@@ -53,6 +60,7 @@ from airflow_provider_coordination.operators.reopen_partitions import ReopenPart
 from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
+from airflow_provider_coordination.sensors.intervals import IntervalCompleteSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.settings import Described
 from airflow_provider_coordination.sources.items import ItemReader
@@ -98,6 +106,7 @@ HEADINGS: dict[type[Any], str] = {
     PartitionsDecoratedOperator: "Task decorator partitions",
 }
 OPERATOR_PAGES = (
+    "completeness.md",
     "operators.md",
     "task_group.md",
     "finding_partitions.md",
@@ -221,7 +230,10 @@ def test_examples_run_as_dag_files(block: str) -> None:
         ReopenPartitionsOperator,
         ReleasePartitionsOperator,
         ResetPartitionsOperator,
+        AuditOperator,
         MaintainTableOperator,
+        IntervalCompleteOperator,
+        IntervalCompleteSensor,
     ],
 )
 def test_parameters_are_documented(operator: type[Any]) -> None:
@@ -264,7 +276,8 @@ def test_types_of_new_columns_are_documented() -> None:
 
 def test_operator_results_are_documented() -> None:
     text = page("operators.md")
-    assert [code(key) for key, _ in rows(text, "key")] == ["owner", *(f.name for f in dataclasses.fields(Summary))]
+    returned = [f.name for f in dataclasses.fields(Summary) if f.name != "column_lineage"]  # OpenLineage alone gets it
+    assert [code(key) for key, _ in rows(text, "key")] == ["owner", *returned]
     for field in dataclasses.fields(ShardSyncSummary):
         assert f"`{field.name}`" in text
     assert [code(name) for name, _ in rows(text, "of each stream")] == [f.name for f in dataclasses.fields(StreamSync)]
@@ -358,7 +371,7 @@ def test_bounds_on_bad_records_are_documented() -> None:
     ("heading", "metrics"),
     [
         ("Partitions and leases", list(CoordinationMetric)),
-        ("Gauge of a source", [PARTITIONS, WORKERS]),
+        ("Gauge of a source", [PARTITIONS, WORKERS, WATERMARK_SECONDS]),
         ("Of a shard sync", list(ShardSyncMetric)),
         ("Of a Spark job", list(IngestionMetric)),
     ],
@@ -371,7 +384,7 @@ def test_metrics_are_documented(heading: str, metrics: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["metrics.md", "operations.md", "tuning.md", "migrate_kcl.md"])
 def test_documented_metrics_exist(name: str) -> None:
-    known = {*CoordinationMetric, PARTITIONS, WORKERS, *ShardSyncMetric, *IngestionMetric}
+    known = {*CoordinationMetric, PARTITIONS, WORKERS, WATERMARK_SECONDS, *ShardSyncMetric, *IngestionMetric}
     named = set(re.findall(r"\bcoordination\.[a-z_]+", re.sub(r"\(\S*\)", "", page(name))))
     assert named
     assert named <= known

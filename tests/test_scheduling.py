@@ -98,15 +98,18 @@ def test_process_with_one_long_test_holds_back_no_long_file(tmp_path: Path) -> N
 
 def test_run_that_passed_is_recorded_and_missing_files_leave(tmp_path: Path) -> None:
     record = tmp_path / "durations.json"
-    record.write_text(json.dumps({"tests/test_gone.py": {"seconds": 5.0, "core_seconds": 5.0}}))
+    known = {"seconds": 5.0, "core_seconds": 5.0}
+    record.write_text(json.dumps({"tests/test_gone.py": known, "tests/test_depth.py": known, QUICK: known}))
     recorder = Recorder(record)
     for seconds in (0.25, 1.5):
         recorder.pytest_runtest_logreport(a_report(SOAK, seconds, 2 * seconds))
     recorder.pytest_runtest_logreport(a_report(QUICK, 0.5, 0.1))
     recorder.pytest_sessionfinish(exitstatus=0)
     assert recorded(record) == {
-        QUICK: {"seconds": 0.5, "core_seconds": 0.1}, SOAK: {"seconds": 1.8, "core_seconds": 3.5}
-    }  # fmt: skip
+        QUICK: {"seconds": 0.5, "core_seconds": 0.1},
+        SOAK: {"seconds": 1.8, "core_seconds": 3.5},
+        "tests/test_depth.py": known,
+    }
 
 
 def test_run_that_failed_is_not_recorded(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from airflow_provider_coordination import __version__
 from airflow_provider_coordination.cli import (
     acknowledgments,
     actions,
+    audit,
     doctor,
     imports,
     inspection,
@@ -18,6 +19,7 @@ from airflow_provider_coordination.cli import (
     recovery,
     spec,
     supervisor,
+    trace,
 )
 from airflow_provider_coordination.cli.commands import CommandGroup
 
@@ -48,6 +50,8 @@ def application() -> typer.Typer:
     job_settings.register(app)
     plan.register(app)
     recovery.register(app)
+    audit.register(app)
+    trace.register(app)
     spec.register(app)
     supervisor.register(app)
     return app

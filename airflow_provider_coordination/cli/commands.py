@@ -42,6 +42,7 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.partition import Partition, source_identifier
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.texts import rest_of
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -209,6 +210,21 @@ class Session:
         :raises ConfigurationError: if the name is not a valid source name.
         """
         return source_identifier(source, prefix=self.access.prefix)
+
+    def view(self, source: str) -> SourceView:
+        """Return a source, initialized.
+
+        :raises ConfigurationError: if the name is not a valid source name, or the store cannot be used.
+        """
+        view = SourceView(
+            self.store,
+            source,
+            prefix=self.access.prefix,
+            safety_margin=self.access.safety_margin,
+            clock=self.context.clock,
+        )
+        view.initialize()
+        return view
 
     def administration(self, source: str, reason: str | None = None) -> Administration:
         """Return the administration of a source's partitions, acting in the name of the user who runs the command.

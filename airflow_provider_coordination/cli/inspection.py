@@ -1,4 +1,4 @@
-"""The commands that only read: `sources`, `partitions`, `show`, `metrics`."""
+"""The commands that only read: `sources`, `partitions`, `show`, `metrics`, `watermark`."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from airflow_provider_coordination.cli.output import (
 )
 from airflow_provider_coordination.cli.suspension import suspension_text, suspensions_of
 from airflow_provider_coordination.coordination.administration import Administration
+from airflow_provider_coordination.coordination.intervals import IntervalLedger
 from airflow_provider_coordination.coordination.partition import (
     ItemFamily,
     Partition,
@@ -47,7 +48,9 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.source_statistics import SourceStatistics, source_statistics
 from airflow_provider_coordination.coordination.store import all_partitions
+from airflow_provider_coordination.field_hints import format_duration
 from airflow_provider_coordination.sources.kinds import facts, inspect_partition, lost, unreadable_items
+from airflow_provider_coordination.sources.watermarks import watermark_of
 
 PARTITION_FAMILY = "PARTITION"
 
@@ -75,6 +78,7 @@ def register(app: typer.Typer) -> None:
     add_command(app, "partitions", partitions)
     add_command(app, "show", show)
     add_command(app, "metrics", metrics)
+    add_command(app, "watermark", watermark)
 
 
 def sources(session: Session) -> None:
@@ -271,6 +275,45 @@ def metrics(
         output.results.print(
             table(output.results, [OutputColumn("  metric"), OutputColumn("value", numbers=True)], rows)
         )
+
+
+def watermark(session: Session, source: SOURCE) -> None:
+    """Show up to when everything that arrived is delivered, to all sinks and to each, and what holds it."""
+    output, now = session.output, session.context.clock.now()
+    view = session.view(source)
+    found, ledger = watermark_of(view), IntervalLedger(view).get()
+    if output.as_json:
+        held = (
+            [{"name": hold.name, "until": hold.until, "reason": hold.reason} for hold in found.held_by] if found else []
+        )
+        output.record(
+            {
+                "source": source,
+                "until": None if found is None else found.until,
+                "is_finished": found is not None and found.is_finished,
+                "held_by": held,
+                "sinks": {} if found is None else found.sinks,
+                "intervals": None
+                if ledger is None
+                else {"every": ledger.every, "next": ledger.next or ledger.start, "late_records": ledger.late_records},
+            }
+        )
+        return
+    if found is None:
+        output.info(f"Source {source} has no watermark: it has no partitions, or its records have no time of arrival.")
+        return
+    all_sinks = Text("everything is delivered") if found.is_finished else _instant(found.until, now)
+    rows = [[Text("all sinks"), all_sinks], *([printable(sink), _instant(at, now)] for sink, at in found.sinks.items())]
+    output.results.print(table(output.results, [OutputColumn("sink"), OutputColumn("delivered until")], rows))
+    if ledger is not None:
+        following = _instant(ledger.next or ledger.start, now)
+        values = [Text(format_duration(ledger.length)), following, Text(str(ledger.late_records))]
+        names = ("intervals of", "next to report", "late records")
+        output.results.print(table(output.results, [OutputColumn(name) for name in names], [values]))
+    columns = [OutputColumn("held by"), OutputColumn("delivered until"), OutputColumn("reason")]
+    held_rows = [[printable(each.name), _instant(each.until, now), printable(each.reason)] for each in found.held_by]
+    if held_rows:
+        output.results.print(table(output.results, columns, held_rows))
 
 
 def _figures_rows(figures: SourceStatistics) -> Iterator[tuple[str, Text]]:

@@ -315,6 +315,8 @@ def _facts(session: Session, status: SupervisorStatus) -> Iterable[tuple[str, Te
     yield "lag", Text(f"{_lag(status.lag.oldest_ms)}{unknown}")
     if status.lag_series and (fresh := status.lag_series[-1].freshness_ms) is not None:
         yield "freshness", Text(f"95 % of the latest records within {_lag(fresh)} in every sink")
+    if status.lag_series and (behind := status.lag_series[-1].watermark_ms) is not None:
+        yield "complete", Text(f"everything that arrived until {_lag(behind)} before the last observation is delivered")
     if status.freshness_problem is not None:
         yield "target", Text(printable(status.freshness_problem).plain, style=ALARM)
 

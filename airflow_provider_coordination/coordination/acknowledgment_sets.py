@@ -270,7 +270,9 @@ class AcknowledgmentSets:
         return result_or_raise(self.delivered_each([(waiting, sinks)])[0])
 
     def delivered_each(
-        self, waiting: Sequence[tuple[AcknowledgmentSet, Sequence[str]]]
+        self,
+        waiting: Sequence[tuple[AcknowledgmentSet, Sequence[str]]],
+        facts: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> list[AcknowledgmentSet | Exception]:
         """Release the references of sinks that have stored batches, under the partitions' leases, in few requests.
 
@@ -279,6 +281,7 @@ class AcknowledgmentSets:
 
         :param waiting: sets of different partitions as this owner last read them, with the handles to release; only a
             set that has changed is read again.
+        :param facts: what is known of the batches since, by the id of the set; it is added to what the set has.
         :returns: each set as it is now, or its error: `AcknowledgmentSetNotFoundError` if the source has no such set;
             `PartitionNotOwnedError` if the lease is lost, or the set had ended; the latter is counted as late.
         """
@@ -287,6 +290,8 @@ class AcknowledgmentSets:
         def released(sinks: Sequence[str], current: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
             self.coordinator.leases.leased(current.partition_key)
             late[current.set_id] = False
+            if facts and current.is_pending and (known := facts.get(current.set_id)):
+                current = replace(current, batch={**current.batch, **known})
             for sink in sinks:
                 was_pending = current.is_pending and current.expires_at > now
                 current, effect = current.release(sink, positive=True, release_id=sink, at=now)

@@ -30,6 +30,8 @@ HYSTERESIS = 0.1
 the Kinesis Client Library's rebalance threshold. The gain of moving a larger lease must exceed it as well."""
 STEP = 8
 """The number of steps in which a new worker gets its share. One lease at a time takes hours with thousands of them."""
+SMALL_STEP = 4
+"""How many leases a new worker requests at a time at least; if it got one by one, it would deliver in between."""
 MAX_THROUGHPUT = 2.0**63
 """Bytes per second. A larger value cannot be a real measurement."""
 
@@ -87,7 +89,7 @@ class Rules:
 
     :param balance_by: `BY_COUNT` balances the number of leases, `BY_THROUGHPUT` the bytes per second; for each slot.
     :param max_leases_to_steal: how many leases a worker requests from others at a time; None for a fraction `1 / STEP`
-        of its share.
+        of its share, at least `SMALL_STEP`.
     :param expected_workers: the minimum number of workers that are expected.
     :param force_after_seconds: how long a lease may stay free; after that, any worker that may hold more takes it.
     """
@@ -209,7 +211,7 @@ class _Balance:
         """
         asking = {owner: sum(move.taker == owner for move in pending) for owner in self._members}
         at_once = self._rules.max_leases_to_steal
-        most = {o: at_once or max(1, int(share / STEP)) for o, share in self._shares.items()}
+        most = {o: at_once or max(SMALL_STEP, int(share / STEP)) for o, share in self._shares.items()}
         while move := self._next_move({o for o, n in asking.items() if n < most[o]}):
             self._move(move)
             asking[move.taker] += 1

@@ -27,9 +27,11 @@ log = logging.getLogger(__name__)
 FAMILY = "REQUEST"
 GROUP_NAME = r"^[^|@\s]{1,64}$"
 """The name of a group."""
+GROUP_NAME_WORDS = "1 to 64 characters without '|', '@' or spaces"
 MAX_SEALED_CHARACTERS = 60_000
 """A stored progress holds 64 KB."""
 TAKEN_AT_A_TIME = 100
+NO_ARGUMENTS: Mapping[str, str] = {}
 
 
 def group_identifier(name: str, key_id: str) -> str:
@@ -65,6 +67,12 @@ class MemberRequest:
         """The job's settings, sealed."""
         return self._text("sealed")
 
+    @property
+    def application(self) -> Mapping[str, str]:
+        """The digests of Spark's arguments that the job asks for, by their names."""
+        value = self.item.progress.get("application")
+        return value if isinstance(value, Mapping) else NO_ARGUMENTS
+
     def _text(self, name: str) -> str:
         value = self.item.progress.get(name)
         return value if isinstance(value, str) else ""
@@ -82,7 +90,7 @@ class GroupRequests:
         self._store = view.store
         self._identifier = view.family(FAMILY)
 
-    def add(self, owner: str, source: str, sealed: str) -> None:
+    def add(self, owner: str, source: str, sealed: str, application: Mapping[str, str] = NO_ARGUMENTS) -> None:
         """Request a job; see `MemberRequest`. If it is requested already, nothing changes.
 
         :raises ConfigurationError: if the settings are too large.
@@ -91,9 +99,9 @@ class GroupRequests:
             raise ConfigurationError(
                 f"the sealed settings of a job of source {source!r} have {len(sealed)} characters, and a group's "
                 f"request holds {MAX_SEALED_CHARACTERS}: move large values, such as queries, to a file, or leave "
-                "'tuning.group' out"
+                "'group' out"
             )
-        progress = {"owner": owner, "source": source, "sealed": sealed}
+        progress = {"owner": owner, "source": source, "sealed": sealed, "application": dict(application)}
         item = new_partition(self._identifier, item_key(owner), self.view.clock.now())
         self._store.create([item.with_progress(progress)])
 

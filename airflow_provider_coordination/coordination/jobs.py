@@ -77,6 +77,7 @@ class Job:
         or if the cluster manager returned none.
     :param settings: the location of its settings until it has begun, in its submitter's format; None for a file beside
         its output.
+    :param datasets: what it reads and writes, in its submitter's format; None if unknown.
     :param was_started: whether a driver has begun it.
     :param ui_url: the URL of its Spark UI while it runs; None if unknown.
     :param stop: the reason of the stop request; None if there is none.
@@ -96,6 +97,7 @@ class Job:
     application_id: str | None = None
     cluster_id: str | None = None
     settings: str | None = None
+    datasets: str | None = None
     was_started: bool = False
     ui_url: str | None = None
     stop: str | None = None
@@ -120,6 +122,7 @@ class Job:
             application_id=_text(progress, "application_id"),
             cluster_id=_text(progress, "cluster_id"),
             settings=_text(progress, "settings"),
+            datasets=_text(progress, "datasets"),
             was_started="driver" in progress,
             ui_url=_text(progress, "ui_url"),
             stop=_text(progress, "stop"),
@@ -163,6 +166,7 @@ class Jobs:
         start_by: datetime,
         log: str | None = None,
         settings: str | None = None,
+        datasets: str | None = None,
     ) -> bool:
         """Record a job that is about to be submitted; see `Job` for the parameters.
 
@@ -177,6 +181,7 @@ class Jobs:
             "start_by": format_instant(start_by),
             "log": log,
             **({} if settings is None else {"settings": settings}),
+            **({} if datasets is None else {"datasets": datasets}),
         }
         item = new_partition(self.source_identifier, item_key(owner), now).with_progress(progress)
         if self._store.create([item]):

@@ -75,6 +75,8 @@ class CoordinationMetric(StrEnum):
     """A release or an acquisition of a reference was refused: unknown set or handle, or nothing left to release."""
 
 
+WATERMARK_SECONDS = "coordination.watermark_seconds"
+"""A gauge: how long ago the watermark of a source was, with the tags `source` and `store`."""
 PARTITIONS = "coordination.partitions"
 """A gauge: the current number of partitions, with the tags `source`, `store` and `status`."""
 

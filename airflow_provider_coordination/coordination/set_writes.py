@@ -24,6 +24,7 @@ from airflow_provider_coordination.coordination.acknowledgment import (
 )
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, SourceError
+from airflow_provider_coordination.coordination.intervals import tally_of
 from airflow_provider_coordination.coordination.leases import Change, LeaseChange
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
@@ -161,8 +162,11 @@ class SetWrites:
                 return after
             return after.because(after.change.kind, after.change.reason, by)
 
+        tally = tally_of(ended, self._coordinator.view) if delivered else None
         change = replace(
-            _change(partition, settled, item), create=self._successors(settlement), unchanged=settlement.unchanged
+            _change(partition, settled, item),
+            create=[*self._successors(settlement), *([] if tally is None else [tally])],
+            unchanged=settlement.unchanged,
         )
         return SetWrite(after=ended, change=change, seen=partition, settlement=settlement)
 

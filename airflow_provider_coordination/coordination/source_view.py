@@ -6,10 +6,12 @@ Reading needs no owner and changes no partition.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from airflow_provider_coordination.coordination.browsing import Filter, PageRequest
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import UninitializedCoordinatorError
 from airflow_provider_coordination.coordination.held_leases import DEFAULT_SAFETY_MARGIN
@@ -24,7 +26,7 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
     source_identifier,
 )
-from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions, is_available
+from airflow_provider_coordination.coordination.store import PAGE_ITEMS, CoordinationStore, all_partitions, is_available
 from airflow_provider_coordination.coordination.suspension import FAMILY as SUPERVISOR_FAMILY
 from airflow_provider_coordination.coordination.suspension import Suspension, Suspensions
 
@@ -108,6 +110,23 @@ class SourceView:
         """Yield the partitions with these statuses, all by default, reading page by page."""
         self.require_initialized()
         return all_partitions(self.store, self.source_identifier, *statuses)
+
+    def partitions_by_key(self, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)) -> Iterator[Partition]:
+        """Yield partitions in the order of their keys: a change from one of the statuses to another hides none.
+
+        One that is created during that time may be missed.
+
+        :param statuses: those of the partitions to yield; all by default.
+        """
+        self.require_initialized()
+        wanted = Filter(statuses=tuple(statuses))
+        request = PageRequest(source_identifier=self.source_identifier, wanted=wanted, limit=PAGE_ITEMS)
+        while True:
+            page = self.store.browse(request)
+            yield from page.partitions
+            if page.next is None:
+                return
+            request = replace(request, after=page.next)
 
     def completed_since(self, instant: datetime) -> Iterator[Partition]:
         """Yield the partitions completed at an instant (aware) or later, in the order of their completion."""

@@ -25,6 +25,8 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 T = TypeVar("T")
 R = TypeVar("R")
 
+PAGE_ITEMS = 500
+"""The maximum number of partitions of a page, unless a caller asks for another number."""
 MAX_BYTES = 2 * 1024 * 1024
 """The maximum size of one transaction. DynamoDB accepts 4 MB, including everything in an item besides its progress."""
 
@@ -260,7 +262,7 @@ class CoordinationStore(Protocol):
         *,
         since: datetime | None = None,
         after: Partition | None = None,
-        limit: int = 500,
+        limit: int = PAGE_ITEMS,
     ) -> list[Partition]:
         """Return a page of the partitions of a status, ordered by priority, then by key.
 
@@ -302,8 +304,10 @@ def all_partitions(
     for status in statuses or PartitionStatus:
         last: Partition | None = None
         leased: set[str] = set()
-        while page := store.query(source_identifier, status, since=since, after=last):
+        while page := store.query(source_identifier, status, since=since, after=last, limit=PAGE_ITEMS):
             yield from not_met_before(page, leased)
+            if len(page) < PAGE_ITEMS:
+                break
             last = page[-1]
 
 

@@ -67,10 +67,17 @@ class Suspensions:
     def get(self) -> Suspension | None:
         """Return the current suspension of the source; None if it is not suspended."""
         read_at = self._clock.monotonic()
-        item = self._store.get(self._source_identifier, KEY)
+        self.note(self._store.get(self._source_identifier, KEY), read_at)
+        return self._known
+
+    def note(self, item: Partition | None, read_at: float) -> None:
+        """Take the item of the suspension, which was read together with others.
+
+        :param item: the item with the key `KEY`; None if there is none.
+        :param read_at: when the read began, by the monotonic clock.
+        """
         self._known = None if item is None else _suspension_of(item)
         self._read_at = read_at
-        return self._known
 
     def recent(self) -> Suspension | None:
         """Return the suspension of the source, at most `CACHE_SECONDS` old; None if it is not suspended."""

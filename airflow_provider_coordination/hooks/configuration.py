@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, get_type_hints
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.held_leases import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.retries import RetryPolicy
+from airflow_provider_coordination.coordination.workers import TaskTry
 from airflow_provider_coordination.field_hints import Limits
 from airflow_provider_coordination.settings import FieldError, read_field
 
@@ -78,6 +79,13 @@ def base_url() -> str:
     from airflow_provider_coordination.airflow_names import conf
 
     return str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
+
+
+def task_url(task: TaskTry) -> str:
+    """Return the URL of the page of a task try, which shows its log; empty if the URL of Airflow is not configured."""
+    dag, run, name = (quote(part, safe="") for part in (task.dag_id, task.run_id, task.task_id))
+    mapped = f"/mapped/{task.map_index}" if task.map_index >= 0 else ""
+    return base_url() and f"{base_url()}/dags/{dag}/runs/{run}/tasks/{name}{mapped}?try_number={task.try_number}"
 
 
 def path_prefix() -> str:

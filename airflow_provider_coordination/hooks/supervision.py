@@ -15,24 +15,28 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from airflow_provider_coordination.audit.source_audit import dead_letter_sink
 from airflow_provider_coordination.aws import SharedClients
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError, SupervisorNotFoundError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.connections import AirflowConnections, airflow_connection
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.reads import Reads
 from airflow_provider_coordination.sources.source_kind import Settings, SourceKind
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.sink_settings import access_of, check_sinks
+from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of, check_sinks
 from airflow_provider_coordination.spark.sinks import check_freshness
 from airflow_provider_coordination.spark.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.supervisor.observer import Probe
 from airflow_provider_coordination.supervisor.operations import SourceCheck
+from airflow_provider_coordination.supervisor.reading import no_supervisor
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_keys import reads_kind_of
+from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.submission_checks import check_fits, implausible_times
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.supervisor.turn import Supervisor
@@ -119,6 +123,22 @@ def written_locations(spec: IngestionSpec) -> tuple[list[str], Access]:
     locations = [*(sink.files or sink.location for sink in sinks), landing_path, dead_letter_path or landing_path]
     separate = [path for path in dict.fromkeys(locations) if not any(path.startswith(f"{each}/") for each in locations)]
     return separate, access_of(sinks)
+
+
+def sinks_of_supervised(view: SourceView) -> list[SinkSettings]:
+    """Return the sinks of a supervised source by its latest spec, the dead letters included.
+
+    :param view: an initialized view of the source.
+    :raises SupervisorNotFoundError: if no spec was ever submitted.
+    :raises ConfigurationError: if a connection is not defined here.
+    """
+    latest = next((each.spec for each in SupervisionStore(view).history() if each.spec is not None), None)
+    if latest is None:
+        raise SupervisorNotFoundError(no_supervisor(view.source))
+    spec = IngestionSpec.read(latest)
+    sinks = list(sinks_of(spec.sinks, AirflowConnections(_region_of_jobs(spec))))
+    path = spec.ingestion.bad_records.dead_letter_path
+    return [*sinks, *([] if path is None else [dead_letter_sink(path)])]
 
 
 def _region_of_jobs(spec: IngestionSpec) -> str | None:

@@ -120,10 +120,14 @@ def administration_of(view: SourceView, context: Context) -> Administration:
     return Administration(view.store, view.source_identifier, view.clock, **audit_fields(context))
 
 
-def audit_fields(context: Context) -> dict[str, str]:
-    """Return the history fields of a change by this task: `by`, the task, and `reason`, its run."""
+def audit_fields(context: Context, approved_by: str | None = None) -> dict[str, str]:
+    """Return the history fields of a change by this task: `by`, the task, and `reason`, its run.
+
+    :param approved_by: who approved the change; None if nobody had to.
+    """
     ti: Any = context["ti"]
-    return {"by": f"{ti.dag_id}.{ti.task_id}", "reason": f"run {ti.run_id}"}
+    approved = "" if approved_by is None else f", approved by {approved_by}"
+    return {"by": f"{ti.dag_id}.{ti.task_id}", "reason": f"run {ti.run_id}{approved}"}
 
 
 def optional_names(field: str, value: Any, *, instead: str = "the key of a partition") -> tuple[str, ...] | None:

@@ -228,7 +228,7 @@ def followed(settings: IngestSettings, start_timeout: object) -> IngestSettings:
     return replace(settings, is_followed=True, expires_at=datetime.now(UTC) + timeout)
 
 
-def check_job(ingestion: object, workers: object) -> None:
+def check_job(ingestion: object, workers: object, group: object) -> None:
     """Check the arguments of a job that are known when a DAG is parsed.
 
     :raises ConfigurationError: naming the field, the value and the remedy.
@@ -238,6 +238,8 @@ def check_job(ingestion: object, workers: object) -> None:
             f"field 'ingestion' must be an Ingestion, such as Ingestion(reads=..., writes=...); got {ingestion!r}"
         )
     ingestion.check(is_plain)
+    if is_plain(ingestion.rounds.weight) and is_plain(group):
+        ingestion.rounds.check_group(text_value(group), "group")
     if is_plain(workers) and (number := int_value("workers", workers)) is not None and number <= 0:
         raise ConfigurationError(f"field 'workers' must be positive; got {number!r}")
 

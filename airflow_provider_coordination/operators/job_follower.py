@@ -42,6 +42,7 @@ from airflow_provider_coordination.hooks.job_resources import (
     stop_job,
 )
 from airflow_provider_coordination.operators.job_results import JobOutput
+from airflow_provider_coordination.operators.lineage import JobDatasets
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
@@ -127,6 +128,7 @@ class JobFollower:
                 start_by=settings.expires_at,
                 log=job_log,
                 settings=None if location is None else location.to_text(),
+                datasets=JobDatasets.of(settings).to_text() if isinstance(settings, IngestSettings) else None,
             )
         if not may_begin:
             raise CoordinationError(f"job {settings.owner!r} was given up before it was submitted; let the task retry")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
@@ -40,6 +40,12 @@ from airflow_provider_coordination.hooks.task_try import (
 )
 from airflow_provider_coordination.links import LeasesLink
 from airflow_provider_coordination.operators.acknowledge import sets_of
+from airflow_provider_coordination.operators.approval import (
+    Approval,
+    Approved,
+    require_approval,
+    reset_proposal,
+)
 from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.reads import Reads, own_copy, source_of
 from airflow_provider_coordination.sources.reset import Resets
@@ -227,6 +233,10 @@ class ResetPartitionsOperator(OwnCopiesMixin, BaseOperator):
     `removed`, the first of those as `partitions` with their previous position and owner, the number that were `left` as
     they are, and the first of these with the reason as `left_because`. A retry resets again.
 
+    With `approval`, the task first describes what it would read again. If that is more than the limit, it waits for a
+    person. It then resets what was approved, or fails if that has changed. If it is rejected, the task is skipped, and
+    nothing is changed.
+
     :param source: the source's name; by default `reads` provides it. (templated)
     :param to: `"earliest"`, `"latest"`, an instant (an aware datetime or its ISO 8601 text), or, for one partition, a
         position in the form of its source, such as a sequence number, after which reading continues. A source of items
@@ -237,6 +247,7 @@ class ResetPartitionsOperator(OwnCopiesMixin, BaseOperator):
     :param partition_keys: reset only these partitions: a key, or a list of keys, or the names that the kind of source
         uses, such as shard ids. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
+    :param approval: when a person must approve it first, through Airflow's human-in-the-loop tasks; None for never.
     """
 
     template_fields: Sequence[str] = (
@@ -257,11 +268,13 @@ class ResetPartitionsOperator(OwnCopiesMixin, BaseOperator):
         reads: Reads | None = None,
         partition_keys: str | Sequence[str] | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
+        approval: Approval | None = None,
         **kwargs: Any,
     ) -> None:
         if reads is None and source is None:
             raise ValueError("field 'source' is missing: give it, or give 'reads', which names the source")
         super().__init__(**kwargs)
+        self.approval = approval
         self.source = source
         self.to = to
         self.reads: Reads | None = own_copy(reads)
@@ -275,19 +288,40 @@ class ResetPartitionsOperator(OwnCopiesMixin, BaseOperator):
         :raises CoordinationError: if the store or the source did not respond, or a partition could not be reset; a
             retry may succeed.
         """
+        return self._reset(context, None)
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any], proposal: Mapping[str, Any]) -> Any:
+        """Reset the positions once a person has approved it.
+
+        :param event: the person's response.
+        :param proposal: what was proposed, as a JSON object.
+        :raises AirflowSkipException: if the person rejected it.
+        :raises AirflowFailException: if nobody responded in time, and as `execute`.
+        :raises AirflowException: if it would now do more than was approved; a retry asks again.
+        """
+        approved = Approved.of(event, proposal)
+        self.log.info("the reset was approved by %s", approved.by)
+        return self._reset(context, approved)
+
+    def _reset(self, context: Context, approved: Approved | None) -> dict[str, Any]:
         with failing_when_misconfigured():
             target = parse_target(self.to, datetime.now(UTC))
             hook = CoordinationHook(self.coordination_conn_id)
             source = source_of(self.source, self.reads)
             coordinator = hook.coordinator(source, owner_of_try(context))
             with closing(coordinator.store):
-                resets = Resets(sets_of(coordinator), **audit_fields(context))
+                fields = audit_fields(context, None if approved is None else approved.by)
+                resets = Resets(sets_of(coordinator), **fields)
                 try:
                     plan = self._plan(resets, target, partial(self._service, hook.settings.region))
                 except ProgressError as error:  # the stored progress or the requested position is invalid
                     raise ConfigurationError(str(error)) from None
                 for warning in plan.warnings:
                     self.log.warning("source %s: %s", source, warning)
+                if self.approval is not None:
+                    proposal = reset_proposal(source, plan, resets.rereads(plan))
+                    self.log.info("%s: %s", proposal.subject, proposal.amount)
+                    require_approval(context, self.approval, proposal, approved)
                 done = list(resets.apply(plan, only_if_unchanged=False))
         written = [(step, result) for step, result in done if isinstance(result, Partition)]
         summary = self._summary(source, plan, written)

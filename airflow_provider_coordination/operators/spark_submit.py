@@ -41,6 +41,7 @@ from airflow_provider_coordination.operators.claims import (
     ingest_settings,
     suspended_skip,
 )
+from airflow_provider_coordination.operators.group_jobs import JobGroup
 from airflow_provider_coordination.operators.job_follower import (
     JobFollower,
     JobFollowingOperator,
@@ -48,8 +49,9 @@ from airflow_provider_coordination.operators.job_follower import (
     submitted_by_this_try,
     summary_of,
 )
-from airflow_provider_coordination.operators.job_results import lineage_of, no_stream, report_to_outlets
+from airflow_provider_coordination.operators.job_results import no_stream, report_to_outlets
 from airflow_provider_coordination.operators.job_submission import JobSubmission, job_folder
+from airflow_provider_coordination.operators.lineage import JobDatasets, lineage_of, result_of
 from airflow_provider_coordination.operators.packaging import packaged_application
 from airflow_provider_coordination.operators.spark_hook import NOT_FOLLOWED, exit_code_of, plain_hook, submission_target
 from airflow_provider_coordination.settings import text_value
@@ -109,6 +111,8 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         of the interval, so that no record is delivered twice. None leaves nothing out. (templated)
     :param deferrable: submit the job without waiting for it, and follow it in the triggerer; see
         `operators.job_follower`.
+    :param group: the name of a group of sources whose jobs run in one Spark application; see the manual. The task then
+        waits in the triggerer, as with `deferrable`. None gives each job an application of its own. (templated)
     :param start_timeout: how long a deferred job may take to begin, for example in a cluster's queue; timedelta or
         seconds; None for an hour. (templated)
     :param spark_archive: the archive of Spark's classes that `airflow-coordination spark-archive` made, at this path on
@@ -128,6 +132,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         "workers",
         "interval",
         "deduplicate_against",
+        "group",
         "start_timeout",
         "spark_archive",
         "spark_ui_url",
@@ -145,6 +150,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         interval: str | Sequence[Any] | None = None,
         deduplicate_against: str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        group: str | None = None,
         start_timeout: timedelta | float | str | None = None,
         spark_archive: str | None = None,
         spark_ui_url: str | None = None,
@@ -159,8 +165,8 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
                 raise ValueError(
                     f"{field}=True is not supported, because each try starts a new job under a new owner; remove it"
                 )
-        check_job(ingestion, workers)
-        if deferrable:
+        check_job(ingestion, workers, group)
+        if deferrable or group is not None:
             kwargs |= NOT_FOLLOWED
         super().__init__(application=application, name=name, **kwargs)
         self.durable = False
@@ -170,6 +176,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         self.interval = interval
         self.deduplicate_against = deduplicate_against
         self.deferrable = deferrable
+        self.group = group
         self.start_timeout = start_timeout
         self.spark_archive = spark_archive
         self.spark_ui_url = spark_ui_url
@@ -189,7 +196,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         :raises ConfigurationError: if an argument is wrong whatever its templates render.
         """
         if "ingestion" in kwargs:
-            check_job(kwargs["ingestion"], kwargs.get("workers"))
+            check_job(kwargs["ingestion"], kwargs.get("workers"), kwargs.get("group"))
         return super().partial(**kwargs)
 
     def prepare_for_execution(self) -> Self:
@@ -209,7 +216,9 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
             with failing_when_misconfigured():
                 connection = CoordinationHook(self.coordination_conn_id).settings
                 settings = self.job_settings(connection, context)
+                settings.rounds.check_group(text_value(self.group), "group")
                 self.source_worked_on = settings.source
+                self._lineage = settings, {"owner": settings.owner}
                 self.application = self.application or packaged_application(APPLICATION)
                 # Find out that the store is unavailable, or another DAG has the claim, before Spark is started.
                 remaining = claim_for_job(connection, context, settings, self.ingestion.reads)
@@ -217,7 +226,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
                 self.log.info("no job is started, nothing is left to do: source=%s", settings.source)
                 nothing = Summary(stopped_because=NOTHING_LEFT).to_mapping()
                 return self._report(context, settings.source, {"owner": settings.owner, **nothing}, settings)
-            if self.deferrable:
+            if self.deferrable or text_value(self.group) is not None:
                 result = self._follow(connection, settings, context, remaining.suspension)
                 return self._report(context, settings.source, result, settings)
             if remaining.suspension is not None:
@@ -246,9 +255,11 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
                     super().execute(context)
             except BaseException as error:
                 self._abandon_job()
+                self._lineage = settings, {"owner": settings.owner, **job.output.summary}
                 if follower is not None:
                     message = job.output.redaction.text(f"spark-submit failed: {error}")
                     outcome = follower.final_outcome(settings.owner, Outcome(exit_code=None, error=message))
+                    self._lineage = settings, {"owner": settings.owner, **outcome.summary}
                     if outcome.exit_code is not None and isinstance(error, Exception):
                         return summary_of(settings.owner, outcome)
                 if not isinstance(error, Exception):
@@ -308,7 +319,14 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
         """Return the OpenLineage metadata of the job; Airflow's OpenLineage provider calls this after success."""
-        return None if self._lineage is None else lineage_of(*self._lineage)
+        if self._lineage is None:
+            return None
+        settings, result = self._lineage
+        return lineage_of(JobDatasets.of(settings), result)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
+        """Return the same after a failure, with what the job delivered before it. The provider adds the error."""
+        return self.get_openlineage_facets_on_complete(task_instance)
 
     def on_kill(self) -> None:
         """End the job and release its leases. It makes no request to Airflow, which may wait for the response to one.
@@ -341,11 +359,11 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
     def _report(
         self, context: Context, source: str, result: dict[str, Any], settings: IngestSettings | None
     ) -> dict[str, Any]:
-        """Report a result to the outlets and return it; keep what OpenLineage will request."""
+        """Report a result to the outlets and return it for the XCom; keep what OpenLineage will request."""
         kind = None if settings is None else settings.reads.source_kind()
         report_to_outlets(context, self.outlets, source, result, no_stream if kind is None else kind.stream_of)
         self._lineage = None if settings is None else (settings, result)
-        return result
+        return {name: value for name, value in result.items() if name != "column_lineage"}
 
     # Without waiting
 
@@ -369,7 +387,17 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
                 return self._result_or_defer(follower, earlier.owner, outcome, earlier.log, deadline, settings)
         if suspension is not None:
             raise suspended_skip(settings.source, suspension)
-        job_log = self.submit(follower, settings, partial(super().execute, context))
+        if (group := text_value(self.group)) is None:
+            job_log = self.submit(follower, settings, partial(super().execute, context))
+        else:
+            job_log = None
+            try:
+                with failing_when_misconfigured():
+                    JobGroup.named(group, connection).start(self, follower, settings, context)
+            except BaseException as error:
+                with suppress(CoordinationError):
+                    follower.end(settings.owner, f"it was not submitted: {error}")
+                raise
         outcome = follower.outcome_of(settings.owner)
         return self._result_or_defer(follower, settings.owner, outcome, job_log, deadline, settings)
 
@@ -439,6 +467,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         show_log(job_log, self._redaction(settings or follower.connection.store))
         job = follower.note_reported(owner)
         self._set_job_urls(None if job is None else job.application_id)
+        self._lineage = None if settings is None else (settings, result_of(owner, outcome, job))
         return summary_of(owner, outcome)
 
     def _redaction(self, holder: ApplicationSettings | StoreSettings) -> Redaction:

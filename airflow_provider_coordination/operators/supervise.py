@@ -33,6 +33,7 @@ from airflow_provider_coordination.links import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_for_job, followed
 from airflow_provider_coordination.operators.group_jobs import JobGroup
 from airflow_provider_coordination.operators.job_follower import JobFollower, delete_log, show_log
+from airflow_provider_coordination.operators.lineage import report_ended
 from airflow_provider_coordination.operators.packaging import packaged_application
 from airflow_provider_coordination.operators.spark_hook import end_in_cluster
 from airflow_provider_coordination.operators.spark_submit import APPLICATION, CoordinatedSparkSubmitOperator
@@ -135,7 +136,7 @@ class SuperviseOperator(BaseOperator):
                     raise AirflowException(f"{error}{_way_out(file)}") from None
                 self.log.info("%s", error)
                 return {"source": source, "state": "supervised by a later run"}
-            log_ended_jobs(JobFollower(connection=connection, source=source, task=task_of(source)))
+            report_ended_jobs(JobFollower(connection=connection, source=source, task=task_of(source)), context)
             until = _end_of_run(claimant, supervisor, coordinator.view)
         if until is not None and until <= coordinator.clock.now():
             return _summary(source, turn)
@@ -375,11 +376,13 @@ def job_operator(request: JobRequest) -> CoordinatedSparkSubmitOperator:
     )
 
 
-def log_ended_jobs(follower: JobFollower) -> None:
-    """Log the jobs that ended since the last call; for a failed job also the end of its output.
+def report_ended_jobs(follower: JobFollower, context: Context) -> None:
+    """Log the jobs that ended since the last call; for a failed job also the end of its output. Report their lineage.
 
     :param follower: the follower of the supervisor's jobs.
+    :param context: the context of the supervisor's task.
     """
+    redaction = Redaction(follower.connection.store, dict(os.environ))
     with follower.jobs() as (_, jobs):
         ended = [job for job in jobs.of_task(follower.task) if job.state is JobState.ENDED and not job.is_reported]
     for job in ended:
@@ -392,5 +395,6 @@ def log_ended_jobs(follower: JobFollower) -> None:
                 "job failed: source=%s owner=%s exit code %s: %s\n%s",
                 follower.source, job.owner, outcome.exit_code, outcome.error or "it left no error", outcome.tail,
             )  # fmt: skip
-            show_log(job.log, Redaction(follower.connection.store, dict(os.environ)))
+            show_log(job.log, redaction)
         follower.note_reported(job.owner)
+    report_ended(context, ended, redaction)

@@ -252,9 +252,10 @@ def keys_behind(partitions: Iterable[Partition], instant: datetime | None) -> li
     return [p.partition_key for p in partitions if instant is None or delivered_until(p) < instant]
 
 
-def instant_of(value: datetime | str | None) -> datetime | None:
+def instant_of(value: datetime | str | None, field: str = "delivered_until") -> datetime | None:
     """Return an instant, aware and in UTC, from the value of a user or a template; None if it is not given.
 
+    :param field: the name of the field, for the error.
     :raises ConfigurationError: if the value is not an instant.
     """
     if value in (None, "", "None"):
@@ -264,7 +265,5 @@ def instant_of(value: datetime | str | None) -> datetime | None:
     except ValueError:
         parsed = None
     if not isinstance(parsed, datetime):
-        raise ConfigurationError(
-            f"field 'delivered_until' must be an instant, such as 2026-01-31T00:00:00Z; got {value!r}"
-        )
+        raise ConfigurationError(f"field {field!r} must be an instant, such as 2026-01-31T00:00:00Z; got {value!r}")
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)

@@ -14,12 +14,12 @@ from airflow_provider_coordination.coordination.acknowledgment import BatchLedge
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.partition import Partition, new_partition
 from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.coordination.source_claim import shown_value
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.items import ItemPosition, PartitionProgress
+from airflow_provider_coordination.sources.items import ItemPosition, PartitionProgress, repair_key
 from airflow_provider_coordination.sources.landed import (
     LandedBatches,
     LandedProgress,
@@ -28,12 +28,20 @@ from airflow_provider_coordination.sources.landed import (
     objects_in,
     text_of,
 )
-from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
+from airflow_provider_coordination.sources.reset_targets import (
+    EARLIEST,
+    Reread,
+    ResetAction,
+    ResetPlan,
+    ResetStep,
+    Target,
+)
 from airflow_provider_coordination.sources.source_kind import (
     READER,
     Access,
     DatasetName,
     Inspection,
+    RangeRepair,
     Settings,
     SourceKind,
 )
@@ -53,6 +61,7 @@ class ItemKind(SourceKind):
     :param datasets: returns the datasets that a reader with these settings reads.
     :param reads: see `SourceKind.reads`.
     :param claims: returns the name that the supplier claims for an item; None if it claims none.
+    :param size: returns the size of an item in bytes; None if it is not known before reading.
     :param left: returns what a change of the location leaves; see `SourceKind.left`. None for every value that changes,
         except the reader and its connection.
     :param permissions: `module:attribute` of the function that `SourceKind.permissions` calls; None if there is none.
@@ -71,6 +80,7 @@ class ItemKind(SourceKind):
         *,
         reads: str | None = None,
         claims: Callable[[Mapping[str, Any]], str] | None = None,
+        size: Callable[[Mapping[str, Any]], int] | None = None,
         left: Left | None = None,
         supplier: str | None = None,
         permissions: str | None = None,
@@ -80,6 +90,7 @@ class ItemKind(SourceKind):
         self.reads = reads
         self._datasets = datasets
         self._claims = claims
+        self._size = size
         self._left = left
         self._supplier = supplier
         self._permissions = permissions
@@ -128,6 +139,16 @@ class ItemKind(SourceKind):
         return () if self._claims is None or progress.split_of else [self._claims(item) for item in progress.items]
 
     @override
+    def is_before(self, position: str, other: str) -> bool | None:
+        try:
+            one, two = ItemPosition.parse(position), ItemPosition.parse(other)
+        except ProgressFormatError:
+            return None
+        if one.item != two.item:
+            return one.item < two.item
+        return one.within != two.within if not one.within else (None if two.within not in ("", one.within) else False)
+
+    @override
     def inspect(self, partition: Partition, now: datetime) -> Inspection:
         glance = super().inspect(partition, now)
         items = partition.progress.get("items")
@@ -168,6 +189,41 @@ class ItemKind(SourceKind):
                 f"reset it to {EARLIEST!r}, or give the progress to start from"
             )
         return _progress_of(partition).restarted(max(epoch, target.epoch)).to_mapping()
+
+    @override
+    def plan_repair(self, partition: Partition, after: str | None, until: str, target: Target) -> RangeRepair:
+        known = _progress_of(partition)
+        first, last = ItemPosition.parse(after or known.begin), ItemPosition.parse(until)
+        items = known.items[: last.item + bool(last.within)]
+        if not items[first.item :]:
+            raise ProgressError(f"partition {partition.partition_key!r}: the range up to {until!r} has no item")
+        key = repair_key(partition.partition_key)
+        progress = PartitionProgress(
+            kind=known.kind,
+            items=items,
+            checkpoint=str(first),
+            begin=str(first),
+            epoch=known.epoch,
+            split_of=partition.partition_key,
+        )
+        new = new_partition(partition.source_identifier, key, target.requested_at)
+        step = ResetStep(action=ResetAction.CREATE, partition=new.with_progress(progress.to_mapping()))
+        beyond = "; the last one is read to its end, beyond the range" if last.within else ""
+        return RangeRepair(step, f"creates partition {key}, which reads {len(items) - first.item} items{beyond}")
+
+    @override
+    def reread(self, partition: Partition, target: Target) -> Reread:
+        """Everything that was read counts, also an item that was read in part."""
+        plain = super().reread(partition, target)
+        if self._size is None:
+            return plain
+        try:
+            progress = PartitionProgress.from_mapping(partition.progress)
+            position = ItemPosition.parse(progress.checkpoint)
+            done = progress.items[: position.item + bool(position.within)]
+            return replace(plain, bytes=sum(map(self._size, done)))
+        except (ProgressFormatError, KeyError, TypeError, ValueError):  # it is stored, so it may be anything
+            return plain
 
     @override
     def plan_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:

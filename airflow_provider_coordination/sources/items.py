@@ -259,6 +259,12 @@ class PartitionProgress(LandedProgress):
         failed = {failed.item for failed in self.failed}
         return tuple(item for n, item in enumerate(self.items) if n not in failed)
 
+    @property
+    def items_left(self) -> tuple[dict[str, Any], ...]:
+        """The items that are not delivered, among them those that could not be read."""
+        failed = (self.items[failed.item] for failed in self.failed if failed.item < self.items_done)
+        return (*self.items[self.items_done :], *failed)
+
     def landing(self, batch: LandedBatch, failed: tuple[FailedItem, ...] = ()) -> Self:
         """Return the progress with one more landed batch, as `LandedProgress.landing` does.
 
@@ -309,7 +315,24 @@ def split_key(partition_key: str, item: int) -> str:
     A supplier may create partitions with any key. A key made only of the partition's key and the item could exist
     already. Creating an existing partition does nothing, so the item would be lost.
     """
-    suffix = f"#{item}.{secrets.token_hex(8)}"
+    return _key_after(partition_key, f"#{item}.{secrets.token_hex(8)}")
+
+
+REPAIR = "#repair."
+"""What separates a partition's key from a random part, in the key of the partition that reads a range of it again."""
+
+
+def repair_key(partition_key: str) -> str:
+    """Return a unique key for a partition that reads a range of another one again."""
+    return _key_after(partition_key, f"{REPAIR}{secrets.token_hex(8)}")
+
+
+def repaired_name(partition_key: str) -> str:
+    """Return what stands for a partition before `REPAIR` in each of its `repair_key`: its key, shortened if long."""
+    return repair_key(partition_key).rpartition(REPAIR)[0]
+
+
+def _key_after(partition_key: str, suffix: str) -> str:
     if len(key := partition_key.encode()) + len(suffix) > MAX_KEY_BYTES:
         digest = hashlib.sha256(key).hexdigest()[:16]
         partition_key = f"{key[: MAX_KEY_BYTES - 64].decode(errors='ignore')}~{digest}"

@@ -153,6 +153,11 @@ class LandedProgress:
         """Whether the partition has ended and everything in it is delivered."""
         return self.is_ended and not self.landed
 
+    @property
+    def is_repairing(self) -> bool:
+        """Whether it reads one range again, and then goes on where it was."""
+        return False
+
     def batch(self, batch_id: str) -> LandedBatch | None:
         """Return a landed batch after the checkpoint by its name; None if there is none."""
         return next((batch for batch in self.landed if batch.batch_id == batch_id), None)

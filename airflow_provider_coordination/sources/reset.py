@@ -32,6 +32,7 @@ from airflow_provider_coordination.coordination.errors import (
     SourceError,
     SupervisionError,
 )
+from airflow_provider_coordination.coordination.intervals import IntervalLedger
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_actions import apply_to_each
@@ -40,7 +41,14 @@ from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.coordination.texts import first_of
 from airflow_provider_coordination.sources.kept_messages import KeptMessages
 from airflow_provider_coordination.sources.kinds import SourceBatches, kind_named, kind_of, landed_progress
-from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
+from airflow_provider_coordination.sources.reset_targets import (
+    EARLIEST,
+    Reread,
+    ResetAction,
+    ResetPlan,
+    ResetStep,
+    Target,
+)
 from airflow_provider_coordination.sources.source_kind import Access, SourceKind
 
 log = logging.getLogger(__name__)
@@ -193,6 +201,18 @@ class Resets:
         for (_, group), partitions in sorted(groups.items(), key=lambda each: tuple(map(str, each[0]))):
             plans.append(kind_of_stored(partitions[0]).plan_group(group, partitions, target, access))
         return _merged(target, plans)
+
+    def rereads(self, plan: ResetPlan) -> list[Reread]:
+        """Return what a plan reads again of each partition.
+
+        :raises ProgressError: if a stored progress cannot be read.
+        """
+        return [
+            Reread(partition_key=step.partition.partition_key, until="its end")  # its lease was cleaned up
+            if step.action is ResetAction.CREATE
+            else kind_of_stored(step.partition).reread(step.partition, plan.target)
+            for step in plan.steps
+        ]
 
     # Applying
 
@@ -459,6 +479,7 @@ def forget(
         raise PartitionUpdateError(f"the supplier of source {view.source!r} ran in between; forget again")
     released = coordinator.claims.release_all()
     KeptMessages(view).forget()
+    IntervalLedger(view).forget()
     for item in (state, claim):
         if item is not None:
             view.store.delete(item)

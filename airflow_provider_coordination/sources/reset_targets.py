@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -109,6 +109,22 @@ def _instant(text: str) -> datetime | None:
 
 def _as_it_is(partition: Partition) -> Mapping[str, Any]:
     return partition.progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reread:
+    """What a reset reads again of a partition: what was delivered after the position.
+
+    :param partition_key: the partition.
+    :param until: the position up to which it was delivered.
+    :param span: the time within which that arrived; None if unknown.
+    :param bytes: its approximate size; None if unknown.
+    """
+
+    partition_key: str
+    until: str
+    span: timedelta | None = None
+    bytes: int | None = None
 
 
 class ResetAction(StrEnum):

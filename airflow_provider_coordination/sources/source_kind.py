@@ -16,18 +16,20 @@ from airflow_provider_coordination.aws import AwsClients, AwsSettings, Permissio
 from airflow_provider_coordination.coordination.acknowledgment import BatchLedger
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
-from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.landed import (
+    START,
     LandedBatches,
     LandedProgress,
     ProgressFormatError,
+    instant_of,
     integer_of,
     objects_in,
     text_of,
 )
-from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target
+from airflow_provider_coordination.sources.reset_targets import Reread, ResetAction, ResetPlan, ResetStep, Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,18 @@ class Capacity:
     is_shared: bool = False
     written_bytes_per_second: float | None = None
     reads_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class RangeRepair:
+    """A range of a partition that is read again.
+
+    :param step: what is done.
+    :param text: what happens, in a sentence without its period.
+    """
+
+    step: ResetStep
+    text: str
 
 
 READER = "reader"
@@ -85,6 +99,22 @@ class Inspection:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """What holds the watermark of a source.
+
+    :param name: the partition, or the part of the source that has no partition yet.
+    :param until: everything of it that arrived before this instant (aware) is delivered; None if unknown.
+    :param reason: why nothing later is delivered.
+    :param is_parked: whether only a user makes it continue.
+    """
+
+    name: str
+    until: datetime | None
+    reason: str
+    is_parked: bool = False
+
+
+@dataclass(frozen=True)
 class DatasetName:
     """The name of a dataset in OpenLineage's form.
 
@@ -114,6 +144,10 @@ class SourceKind:
     """`module:attribute` of the class with which a DAG or a spec describes what is read; None if there is none."""
     pages: str | None = None
     """`module:attribute` of its additions to the UI: a `KindPages`; see `ui/bodies.py`."""
+    settles_after: timedelta | None = None
+    """How long after its arrival a record can be read at the latest; None if records have no time of arrival."""
+    watermark_statuses: Collection[PartitionStatus] = ()
+    """The statuses of the partitions that its watermark depends on; empty if it has no watermark."""
     loss_remedy = "Reset the partitions to a position that exists"
     """What a user does about a partition that lost data stops; a sentence without its period."""
     import_commands: str | None = None
@@ -172,6 +206,14 @@ class SourceKind:
         """Return the names that a partition's supplier claims for it."""
         return ()
 
+    def is_before(self, position: str, other: str) -> bool | None:
+        """Return whether a position of a partition is before another one of it; None if nothing shows it."""
+        return None
+
+    def is_initial(self, position: str) -> bool:
+        """Return whether a position follows no record, so that a partition is there before its first one."""
+        return position == START
+
     # What users see; none of these raises, whatever is stored
 
     def inspect(self, partition: Partition, now: datetime) -> Inspection:
@@ -194,9 +236,33 @@ class SourceKind:
         """Return the ranges of a partition that were lost before they were read, each as a sentence."""
         return []
 
+    def lost_ranges(self, progress: Mapping[str, Any]) -> Iterator[tuple[datetime | None, datetime | None, str]]:
+        """Yield what was lost: from and until which arrival (aware, None if unknown), and the range as a sentence."""
+        return iter(())
+
     def open_loss(self, progress: Mapping[str, Any]) -> str | None:
         """Return the lost range where reading stopped, as a sentence; None if reading continues or nothing is lost."""
         return None
+
+    def delivered_until(self, partition: Partition) -> datetime | None:
+        """Return the instant (aware) up to which an unfinished partition is read and delivered; None if unknown."""
+        return instant_of(partition.progress.get("delivered_until"))
+
+    def removed_until(self, partition_keys: Iterable[str], state: Mapping[str, Any]) -> Mapping[str, datetime]:
+        """Return when the supplier last removed finished partitions (aware), by key; without those that it keeps.
+
+        :param state: the state of the source's supplier.
+        :raises SourceError: if the state cannot be read.
+        """
+        return {}
+
+    def holds(self, partitions: Sequence[Partition], state: Mapping[str, Any]) -> Iterator[Hold]:
+        """Yield what holds the watermark beside unfinished partitions: what has no partition yet.
+
+        :param partitions: the partitions of the source with `watermark_statuses`.
+        :param state: the state of the source's supplier, read before the partitions.
+        """
+        return iter(())
 
     def unreadable_items(self, progress: Mapping[str, Any]) -> list[tuple[int | None, str]]:
         """Return the items of a partition that could not be read: the index of each, from 0, and the reason."""
@@ -249,6 +315,18 @@ class SourceKind:
             "progress to start from"
         )
 
+    def reread(self, partition: Partition, target: Target) -> Reread:
+        """Return what a reset to a target reads again of a partition; it does not raise, whatever is stored."""
+        progress = partition.progress
+        until = text_of(progress.get("checkpoint"))
+        nothing = until == START or not progress
+        return Reread(
+            partition_key=partition.partition_key,
+            until=until or START,
+            span=timedelta(0) if nothing else None,
+            bytes=0 if nothing else None,
+        )
+
     def check_progress(self, partition: Partition, progress: Mapping[str, Any]) -> None:
         """Check that a partition can start from a progress that a user gives.
 
@@ -267,6 +345,19 @@ class SourceKind:
                 f"partition {key} is of kind {self.name!r}, but the given progress is of kind {kind!r}; give a "
                 f"progress of kind {self.name!r}"
             )
+
+    def plan_repair(self, partition: Partition, after: str | None, until: str, target: Target) -> RangeRepair:
+        """Plan to read one range of a partition again, without the rest.
+
+        :param partition: as it was read.
+        :param after: the position after which the range begins; None for the start of the partition.
+        :param until: the position of its end.
+        :param target: when the repair was requested.
+        :raises ProgressError: if the kind cannot read a range, or a position does not fit.
+        """
+        raise ProgressError(
+            f"partition {partition.partition_key!r}: kind {self.name!r} cannot read a range alone; reset the partition"
+        )
 
     def service(self, settings: Settings, clients: AwsClients = aws_client) -> Any:
         """Return the client with which the source is queried.

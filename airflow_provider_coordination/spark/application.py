@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -42,7 +42,12 @@ from airflow_provider_coordination.spark.outcome import (
 from airflow_provider_coordination.spark.reading import JobSource, job_source
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
 from airflow_provider_coordination.spark.refused_rows import RefusedRows
-from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference, driver_arguments
+from airflow_provider_coordination.spark.settings import (
+    ApplicationSettings,
+    IngestSettings,
+    SettingsReference,
+    driver_arguments,
+)
 from airflow_provider_coordination.spark.sinks import (
     Sink,
     at_least_once_sinks,
@@ -68,6 +73,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+A = TypeVar("A", bound=ApplicationSettings)
 WARM_UP_SECONDS = 120.0
 """How long a job that is to take over from others waits for its executors."""
 GC_THRESHOLDS = (100_000, 50, 100)
@@ -82,21 +88,38 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
     :param observer: called at the end of each phase; for tests.
     :returns: the exit code: success, failed, lost work, or configuration.
     """
-    prepare_process()
-    try:
-        text, owner = driver_arguments(sys.argv[1:] if arguments is None else arguments)
-        reference = SettingsReference.parse(text)
-        settings = IngestSettings.read(reference, owner, SystemClock().now())
-        Redaction(settings).install()
+
+    def run(settings: IngestSettings, reference: SettingsReference) -> Outcome:
         with followed_job(settings, reference) as followed:
             outcome = outcome_of(settings, observer, followed)
             followed.record_outcome(outcome)
-    except (CoordinationError, ModuleNotFoundError) as error:  # before the job had a record for its outcome
-        outcome = not_started(error)
+        return outcome
+
+    return run_application(IngestSettings, arguments, run)
+
+
+def run_application(
+    cls: type[A], arguments: Sequence[str] | None, run: Callable[[A, SettingsReference], Outcome]
+) -> int:
+    """Run what an application is for; return its exit code.
+
+    :param cls: the class of its settings.
+    :param arguments: see `driver_arguments`; None for those of the command line.
+    :param run: called with the settings and their location.
+    """
+    _prepare_process()
+    try:
+        text, owner = driver_arguments(sys.argv[1:] if arguments is None else arguments)
+        reference = SettingsReference.parse(text)
+        settings = cls.read(reference, owner, SystemClock().now())
+        Redaction(settings).install()
+        outcome = run(settings, reference)
+    except (CoordinationError, ModuleNotFoundError) as error:  # before there was a record for the outcome
+        outcome = _not_started(error)
     return EXIT_FAILED if outcome.exit_code is None else outcome.exit_code
 
 
-def prepare_process() -> None:
+def _prepare_process() -> None:
     """Prepare the driver's process: its log, its garbage collector, and where it imports Spark from."""
     logging.basicConfig(
         stream=sys.stdout,
@@ -144,7 +167,7 @@ def outcome_of(settings: IngestSettings, observer: Observer, followed: FollowedJ
     return Outcome(exit_code=EXIT_SUCCESS, summary=reported)
 
 
-def not_started(error: CoordinationError | ModuleNotFoundError) -> Outcome:
+def _not_started(error: CoordinationError | ModuleNotFoundError) -> Outcome:
     """Log why an application could not start its work; return the outcome."""
     if isinstance(error, ModuleNotFoundError):
         error = ConfigurationError(f"the driver's Python has no module {error.name!r}: install it there")

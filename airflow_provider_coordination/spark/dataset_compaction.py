@@ -123,7 +123,7 @@ class Compactions:
 
         :param with_done: whether to include those whose steps are all made.
         """
-        found = _below(join(self._path, FOLDER), self._access)
+        found = files_by_name(join(self._path, FOLDER), self._access)
         marks: dict[int, dict[str, datetime]] = {}
         for name, info in found.items():
             number, _, end = name.partition(".")
@@ -153,7 +153,7 @@ class Compactions:
     def _announced(self) -> dict[str, str]:
         """Return the announcement of each batch that a run is about to record."""
         folder, found = join(self._path, FOLDER), dict[str, str]()
-        for name in _below(folder, self._access):
+        for name in files_by_name(folder, self._access):
             if name.endswith(f".{ANNOUNCEMENT}"):
                 with suppress(FileNotFoundError):  # taken back just now
                     batch_ids = json.loads(read_text(join(folder, name), self._access))
@@ -190,7 +190,7 @@ def dataset_files(path: str, access: Access = DEFAULT_ACCESS) -> list[str]:
     :param access: the credentials for a folder in a bucket.
     :returns: the files, in order of their names.
     """
-    names = {name for name in _below(path, access) if _is_visible(name)}
+    names = {name for name in files_by_name(path, access) if is_visible(name)}
     for record in Compactions(path, access).records():
         for group in record.groups:
             names -= {*group.replaces, group.file}
@@ -273,7 +273,7 @@ class _Maintenance:
 
     def _unrecorded(self) -> Iterator[str]:
         """Yield old merged files and copies that no record names, because a run ended before it made one."""
-        below = _below(join(self._path, FOLDER), self._access)
+        below = files_by_name(join(self._path, FOLDER), self._access)
         # Read after the files are listed: another run may have made a record just now.
         named = {group.hidden for record in self._compactions.records() for group in record.groups}
         for name, found in below.items():
@@ -287,14 +287,14 @@ class _Maintenance:
         number = max((record.number for record in records), default=0) + 1
         busy = {n for r in records if DONE not in r.marks for g in r.groups for n in (g.file, *g.replaces)}
         busy |= set(left_out)
-        before = _below(self._path, self._access)
+        before = files_by_name(self._path, self._access)
         groups = list(self._groups(before, busy))
         if self._wanted.is_dry_run or not groups:
             return sum(map(len, groups))
         merged = [self._merge(group) for group in groups]
         content = {"at": self._now.isoformat(), "groups": [vars(each) for each in merged]}
         with self._announcing(merged):
-            after = _below(self._path, self._access)
+            after = files_by_name(self._path, self._access)
             changed = [name for group in groups for name in group if after.get(name) != before[name]]
             if changed:
                 said = f"file {changed[0]} changed while it was merged"
@@ -326,7 +326,7 @@ class _Maintenance:
         alike: dict[tuple[str, pa.Schema], list[tuple[str, int]]] = {}
         for name, found in sorted(files_now.items()):
             is_old = found.written is not None and self._is_due(found.written)
-            if _is_visible(name) and name not in busy and is_old and found.bytes < target * SMALL_SHARE:
+            if is_visible(name) and name not in busy and is_old and found.bytes < target * SMALL_SHARE:
                 schema = schema_of(join(self._path, name), self._access).remove_metadata()
                 # A file without rows keeps its name from a late request. A file of another writer stays as it is.
                 if BATCH_ID in schema.names and row_count(join(self._path, name), self._access):
@@ -363,13 +363,13 @@ class _Maintenance:
         )
 
 
-def _below(path: str, access: Access) -> dict[str, FoundFile]:
+def files_by_name(path: str, access: Access) -> dict[str, FoundFile]:
     """Return the files below a folder, by their names relative to it."""
     files, root = open_files(path, access)
     return {each.path[len(root) :].lstrip("/"): each for each in files.below(root) or ()}
 
 
-def _is_visible(name: str) -> bool:
+def is_visible(name: str) -> bool:
     """Return whether readers of the folder see a file."""
     folders = name.split("/")[:-1]
     is_hidden = any(each.startswith(("_", ".")) and "=" not in each for each in (*folders, name.rpartition("/")[2]))

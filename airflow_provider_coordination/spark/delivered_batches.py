@@ -24,8 +24,7 @@ from airflow_provider_coordination.spark.storage import file_size, files_below, 
 CLOCKS_APART = timedelta(hours=1)
 """How far the clocks of a job and of another writer may differ."""
 UNRECORDED = (
-    "file", "file_bytes", "first_arrival", "last_arrival", "acknowledgment_set", "acknowledged", "redeliver",
-    "shared_file",
+    "file", "file_bytes", "acknowledgment_set", "acknowledged", "redeliver", "shared_file",
 )  # fmt: skip
 """What commits do not record of a batch: the state of its delivery, and its landed file, which is found by folder."""
 
@@ -87,7 +86,7 @@ def describe_batch(attempt: Attempt) -> dict[str, Any]:
     described["batch"] = {
         name: value for name, value in described["batch"].items() if name not in UNRECORDED and value != defaults[name]
     }
-    return described
+    return {name: value for name, value in described.items() if value not in (None, {})}
 
 
 def parse_batches(described: Sequence[Mapping[str, Any]], what: str) -> tuple[LeasedBatch, ...]:

@@ -22,12 +22,14 @@ from airflow_provider_coordination.spark.delivery import (
     MissingColumnError,
     Prepared,
     SinkUnavailableError,
+    Stage,
     by_halves,
 )
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.job_sets import JobSets
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.outages import translating_outages
+from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
 from airflow_provider_coordination.spark.telemetry import NoSpans, Spans
 
 log = logging.getLogger(__name__)
@@ -171,7 +173,8 @@ class Deliveries:
             left_over = {due.key for due in again}
             ended = [due for due in dues if due.key not in left_over]
             if not _is_store_unavailable(delivered):
-                self._acknowledge([due for due in _not_failed(ended, delivered) if taken[due.key]], taken, delivered)
+                going = [due for due in _not_failed(ended, delivered) if taken[due.key]]
+                self._acknowledge(going, taken, prepared, delivered)
                 for due in _not_failed(ended, delivered):
                     missing = next((sink for sink in sinks if sink not in taken[due.key]), None)
                     delivered[due.key] = prepared[due.key] if missing is None else unavailable[missing]
@@ -213,14 +216,19 @@ class Deliveries:
                 delivered[due.key] = error
 
     def _acknowledge(
-        self, dues: Sequence[_DueBatch], taken: Mapping[str, Sequence[str]], delivered: dict[str, Delivered]
+        self,
+        dues: Sequence[_DueBatch],
+        taken: Mapping[str, Sequence[str]],
+        prepared: Mapping[str, Prepared],
+        delivered: dict[str, Delivered],
     ) -> None:
         """Release the references of the sinks that have taken batches; an error becomes the batch's result."""
         if not dues:
             return
         self._observer("delivered")
         with self._spans.span("acknowledge", batches=len(dues), sinks=len(dues[0].sinks)):
-            ended = self._sets.release_each([(due.acknowledgment_set, taken[due.key]) for due in dues])
+            facts = {due.acknowledgment_set.set_id: _facts(prepared[due.key]) for due in dues}
+            ended = self._sets.release_each([(due.acknowledgment_set, taken[due.key]) for due in dues], facts)
         delivered |= {due.key: error for due, error in zip(dues, ended, strict=True) if isinstance(error, Exception)}
 
     def _record_span(self, due: _DueBatch, delivered: Mapping[str, Delivered]) -> None:
@@ -304,13 +312,23 @@ class Deliveries:
         return taken
 
     def _commit(self, sink: str, prepared: Mapping[str, Prepared], dues: Sequence[_DueBatch]) -> None:
+        attempts = [
+            replace(due.attempt, rows=prepared[due.key].records.get(sink), left_out=dict(prepared[due.key].left_out))
+            for due in dues
+        ]
         with translating_outages(sink):
-            self._delivery.commit(sink, [due.attempt for due in dues])
+            self._delivery.commit(sink, attempts)
         self._committed(sink, [(due.attempt.batch, prepared[due.key].records.get(sink, 0)) for due in dues])
 
     def _discard(self, dues: Sequence[_DueBatch]) -> None:
         with suppress(OSError, DeliveryError):  # the next owner sweeps what remains
             self._delivery.discard([due.attempt for due in dues])
+
+
+def _facts(prepared: Prepared) -> dict[str, int]:
+    """Return what the preparation of a batch shows of its records, as far as it is not nothing."""
+    facts = {"dead_letters": prepared.records.get(DEAD_LETTER, 0), "late": prepared.left_out.get(Stage.TIME, 0)}
+    return {name: count for name, count in facts.items() if count}
 
 
 def _is_store_unavailable(delivered: Mapping[str, Delivered]) -> bool:

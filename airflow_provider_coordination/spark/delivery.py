@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.column_lineage import ColumnLineage
 from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.spark_errors import ExecutorError
 
@@ -101,6 +102,7 @@ class Prepared:
         records that the transform marked or raised on are included.
     :param refused: the number of rows that each sink refused, and that went to the dead letters; by sink name.
     :param columns: the types of the columns that the sinks take, by name; empty if they were not read.
+    :param lineage: what these columns are made of; empty if unknown.
     :param shared_file: the file that holds the batch's rows with those of other batches, see `Attempt`; None if there
         is none.
     """
@@ -110,6 +112,7 @@ class Prepared:
     left_out: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
+    lineage: ColumnLineage = field(default_factory=dict)
     shared_file: str | None = None
 
 
@@ -126,6 +129,8 @@ class LeasedBatch:
     :param owner: the owner that delivers the batch.
     :param progress: the part of the partition's progress that rebuilds it if the store is lost; see
         `LandedProgress.durable_fields`.
+    :param rows: the number of rows that the sink takes; None before a commit, or if it is not known.
+    :param left_out: the number of records that no sink but the dead letters gets, by `Stage`; known from a commit on.
     """
 
     batch: LandedBatch
@@ -136,6 +141,8 @@ class LeasedBatch:
     partition_key: str
     owner: str
     progress: dict[str, Any] = field(default_factory=dict)
+    rows: int | None = None
+    left_out: dict[str, int] = field(default_factory=dict)
 
     @property
     def batch_id(self) -> str:

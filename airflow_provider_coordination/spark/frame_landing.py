@@ -138,7 +138,7 @@ def _land_some(
 def _land(
     spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: LandingOptions
 ) -> list[LandedItems]:
-    name_job(spark.sparkContext, len(plans))
+    name_job(spark.sparkContext, len(plans), pool=None)  # a table may take long: other landings do not wait for it
     items = [plan.left[0] for plan in plans]
     frame = reader.frame(spark, items)
     if (partitions := frame.rdd.getNumPartitions()) != len(items):

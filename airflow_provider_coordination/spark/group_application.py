@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from itertools import count
 from typing import Protocol
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
-from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.groups import GroupRequests, MemberRequest
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.coordination.override import override
@@ -29,24 +28,25 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.spark.application import (
     failed,
     naming_missing_files,
-    not_started,
     outcome_of,
-    prepare_process,
+    run_application,
 )
 from airflow_provider_coordination.spark.group_settings import GroupSettings, refusal, unseal
+from airflow_provider_coordination.spark.group_targets import GroupTargets
 from airflow_provider_coordination.spark.ingestion_job import Observer
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.membership import Membership, SharedStores, working_for
 from airflow_provider_coordination.spark.outcome import (
     APPLICATION_MARK,
-    EXIT_FAILED,
     EXIT_SUCCESS,
     FollowedJob,
     Outcome,
     followed_job,
 )
 from airflow_provider_coordination.spark.redaction import Redaction
-from airflow_provider_coordination.spark.settings import SettingsReference, driver_arguments
+from airflow_provider_coordination.spark.settings import SettingsReference
+from airflow_provider_coordination.spark.shared_landings import SharedLandings
+from airflow_provider_coordination.spark.slots import registered_slots
 from airflow_provider_coordination.spark.spark_errors import DriverGoneError
 from airflow_provider_coordination.spark.worker_daemon import import_for_threads
 
@@ -221,7 +221,9 @@ class SparkApplication(Applications):
         self._stores = stores
         self._observer = observer
         self._spark: JobSpark | None = None
+        self._landings: SharedLandings | None = None
         self._redaction = Redaction(settings)
+        self._targets = GroupTargets()
         self._lock = threading.Lock()
 
     @override
@@ -230,6 +232,8 @@ class SparkApplication(Applications):
             import_for_threads()
             with naming_missing_files():
                 self._spark = JobSpark(f"group {self._settings.group}", conf=FAIR)
+            context = self._spark.context
+            self._landings = SharedLandings(context, partial(registered_slots, context), self._spark.slots.lasting)
         application, ui = self._spark.context.applicationId, self._spark.context.uiWebUrl
         log.info("%s%s ui=%s", APPLICATION_MARK, application, ui or "none")
         followed.note_application(application, ui)
@@ -237,14 +241,29 @@ class SparkApplication(Applications):
     @override
     def run(self, request: MemberRequest, register: Register) -> None:
         assert self._spark is not None
+        self._settings.check_member(request)
         settings = unseal(request.sealed, self._settings.secret_key, request.owner, SystemClock().now())
         with self._lock:
             self._redaction = self._redaction.with_secrets_of(settings)
             self._redaction.install()
-        member = Membership(self._spark.context, settings.source, settings.owner, stores=self._stores)
+        member = Membership(
+            self._spark.context,
+            settings.source,
+            settings.owner,
+            settings.rounds.weight,
+            stores=self._stores,
+            landings=self._landings,
+        )
+        with self._lock:
+            member.add_pool()
         with working_for(member), followed_job(settings) as followed:
             register(followed)
-            followed.record_outcome(outcome_of(settings, self._observer, followed))
+            try:
+                with self._targets.writing(settings):
+                    outcome = outcome_of(settings, self._observer, followed)
+            except ConfigurationError as error:
+                outcome = failed(error)
+            followed.record_outcome(outcome)
 
     @override
     def require_running(self) -> None:
@@ -270,20 +289,15 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
     :param observer: called at the end of each phase of each job; for tests.
     :returns: the exit code: success, failed, or configuration.
     """
-    prepare_process()
-    try:
-        text, owner = driver_arguments(sys.argv[1:] if arguments is None else arguments)
-        reference = SettingsReference.parse(text)
-        settings = GroupSettings.read(reference, owner, SystemClock().now())
-        Redaction(settings).install()
+
+    def run(settings: GroupSettings, reference: SettingsReference) -> Outcome:
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: stop.set())
         with closing(SharedStores()) as stores, closing(SparkApplication(settings, stores, observer)) as spark:
-            outcome = serve_group(settings, reference, stores.get(settings.store), spark, stop)
-    except (CoordinationError, ModuleNotFoundError) as error:
-        outcome = not_started(error)
-    return EXIT_FAILED if outcome.exit_code is None else outcome.exit_code
+            return serve_group(settings, reference, stores.get(settings.store), spark, stop)
+
+    return run_application(GroupSettings, arguments, run)
 
 
 def serve_group(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.groups import MemberRequest
 from airflow_provider_coordination.coordination.texts import compress, decompress
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.outcome import Outcome
@@ -82,7 +83,22 @@ class GroupSettings(ApplicationSettings):
 
     :param group: the group's name.
     :param secret_key: the key of the members' settings, as `group_key` returns it.
+    :param application: a digest of each argument that Spark got for the host's application, by its name.
     """
 
     group: str
     secret_key: str = field(repr=False)
+    application: dict[str, str] = field(default_factory=dict)
+
+    def check_member(self, request: MemberRequest) -> None:
+        """Check that a member asks for the application that its host has.
+
+        :raises ConfigurationError: naming the arguments that differ.
+        """
+        mine, theirs = self.application, request.application
+        if differing := sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)):
+            raise ConfigurationError(
+                f"the application of group {self.group!r} was started with other values of {', '.join(differing)} than "
+                f"source {request.source!r} has: give all members of the group the same values, or this one another "
+                "'group'; an application without a job ends after ten minutes"
+            )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Self
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.intervals import check_length
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.settings import (
@@ -17,6 +19,7 @@ from airflow_provider_coordination.settings import (
     is_template,
     text_value,
 )
+from airflow_provider_coordination.sources.kinds import kind_named
 from airflow_provider_coordination.sources.reads import Reads, own_copy
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,
@@ -56,6 +59,8 @@ class IngestionOptions(Described):
         have the batch. (templated)
     :param landing_path: where raw batches wait for delivery; by default `_landing` below the path of the first dataset.
         (templated)
+    :param completes: the length of the intervals in which delivered records are counted, such as `"PT1H"`: it divides a
+        day. None counts none. (templated)
     :param leases: how many leases a job may hold, and how it acquires them. (templated)
     :param rounds: the length of a job's rounds, and when it ends; by default once it has delivered everything that was
         there at the start. (templated)
@@ -72,6 +77,7 @@ class IngestionOptions(Described):
     rejection: RejectionSettings = field(default_factory=RejectionSettings)
     acknowledgments: AcknowledgmentSettings = field(default_factory=AcknowledgmentSettings)
     landing_path: str | None = None
+    completes: timedelta | None = None
     leases: LeaseSettings = field(default_factory=LeaseSettings)
     rounds: RoundSettings = field(default_factory=RoundSettings)
 
@@ -87,7 +93,10 @@ class IngestionOptions(Described):
             return value.resolved()
         if settings is not None and text_value(value) is not None:
             raise self.invalid(name, f"must be of the class {settings.__name__}")
-        return super().converted(name)
+        converted = super().converted(name)
+        if name == "completes" and isinstance(converted, timedelta) and (problem := check_length(converted)):
+            raise self.invalid(name, problem)
+        return converted
 
 
 OPTIONS = tuple(each.name for each in dataclasses.fields(IngestionOptions))
@@ -145,7 +154,17 @@ class Ingestion(IngestionOptions):
         if has_schema and isinstance(payload, Payload) and payload.is_known(is_known):
             payload.resolved().check_schema(schema)
         check_parsed(self.reads)
+        self._check_completes()
         self._check_writes()
+
+    def _check_completes(self) -> None:
+        if self.completes is None or not isinstance(self.reads, Reads):
+            return
+        if kind_named(self.reads.kind).settles_after is None:
+            raise ConfigurationError(
+                f"Ingestion: field 'completes' is {self.completes!r}, but the records of a source of kind "
+                f"{self.reads.kind!r} have no time of arrival; remove it"
+            )
 
     def _check_writes(self) -> None:
         """Check the sinks, and where files are."""

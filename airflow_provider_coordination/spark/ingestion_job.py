@@ -24,11 +24,13 @@ from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.held_leases import LeaseRenewer, Renewable
+from airflow_provider_coordination.coordination.intervals import IntervalLedger
 from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.landed import EventTimeBounds, Failure, LandedBatch
+from airflow_provider_coordination.sources.watermarks import landed_until
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions, PartitionAcquisition
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
@@ -235,6 +237,9 @@ class IngestionJob:
         :returns: whether further partitions may become available.
         :raises StoreUnavailableError: if the store is unavailable.
         """
+        if self._settings.completes is not None and not self._summary.rounds:
+            view = self._coordinator.view
+            IntervalLedger(view).begin(self._settings.completes, landed_until(view))
         self._summary.rounds += 1
         with self._spans.span("round", round=self._summary.rounds) as span:
             return self._make_round(span)
@@ -268,7 +273,7 @@ class IngestionJob:
         self._observer("recorded")
         if seconds["deliver"]:
             self._is_delivery_long = seconds["deliver"] > seconds["land"] / 2
-        self._pace.note(seconds, is_caught_up=read.is_caught_up)
+        self._pace.note(seconds, is_caught_up=read.is_caught_up, behind=read.longest_lag)
         self._hand_over()
         self._end_round()
         log.log(

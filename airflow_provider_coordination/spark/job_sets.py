@@ -23,7 +23,8 @@ from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentError,
     AcknowledgmentSetNotFoundError,
 )
-from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES
+from airflow_provider_coordination.coordination.intervals import start_of_interval
+from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES, format_instant
 from airflow_provider_coordination.coordination.store import attempt_each
 from airflow_provider_coordination.sources.kinds import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
@@ -50,6 +51,7 @@ class JobSets:
         self._sinks = sinks
         self._sets = AcknowledgmentSets(coordinator, SourceBatches())
         self._timeout = settings.acknowledgments.timeout
+        self._completes = settings.completes
         self._lock = threading.Lock()
         self._own: dict[str, AcknowledgmentSet] = {}  # this job's sinks still owe references
         self._others: dict[str, AcknowledgmentSet] = {}  # only handles outside the job owe references
@@ -102,7 +104,8 @@ class JobSets:
         new_sets: dict[str, tuple[AcknowledgmentSet, Mapping[str, Any]]] = {}
         for key, (batch, progress) in batches.items():
             try:
-                new_sets[key] = self._new_set(key, batch), progress().to_mapping()
+                landed = progress()
+                new_sets[key] = self._new_set(key, batch, landed), landed.to_mapping()
             except Exception as error:  # an error of one partition fails only that partition
                 results[key] = error
         results |= zip(new_sets, self._sets.begin_each(list(new_sets.values())), strict=True)
@@ -111,7 +114,7 @@ class JobSets:
                 self._own[begun.set_id] = begun
         return {key: results[key] for key in batches}
 
-    def _new_set(self, key: str, batch: LandedBatch) -> AcknowledgmentSet:
+    def _new_set(self, key: str, batch: LandedBatch, progress: LandedProgress) -> AcknowledgmentSet:
         sinks = self._sinks if batch.file else ()
         return self._sets.new_set(
             key,
@@ -120,8 +123,21 @@ class JobSets:
             timeout=self._timeout,
             sinks=sinks,
             run=self._run,
-            batch={"start": batch.start, "end": batch.end, "records": batch.records, "bytes": batch.bytes},
+            batch={
+                "start": batch.start,
+                "end": batch.end,
+                "records": batch.records,
+                "bytes": batch.bytes,
+                **self._interval(batch, progress),
+            },
         )
+
+    def _interval(self, batch: LandedBatch, progress: LandedProgress) -> dict[str, Any]:
+        """Return the interval in which a batch counts; empty if none is counted."""
+        if self._completes is None or batch.first_arrival is None:
+            return {}
+        start = start_of_interval(batch.first_arrival, self._completes)
+        return {"interval": format_instant(start), "epoch": progress.epoch}
 
     def of_each(self, batches: Mapping[str, LandedBatch]) -> dict[str, AcknowledgmentSet | Exception]:
         """Return, by partition, the set that a batch waits for, which a previous owner may have made, or a new one."""
@@ -157,14 +173,18 @@ class JobSets:
         return owing
 
     def release_each(
-        self, taken: Sequence[tuple[AcknowledgmentSet, Sequence[str]]]
+        self,
+        taken: Sequence[tuple[AcknowledgmentSet, Sequence[str]]],
+        facts: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> list[AcknowledgmentSet | Exception]:
         """Release the references of sinks that have taken batches, in few requests.
 
         :param taken: the sets with the sinks.
+        :param facts: see `AcknowledgmentSets.delivered_each`.
         :returns: each set as it is now, or its error; see `AcknowledgmentSets.delivered_each`.
         """
-        results = self._sets.delivered_each([(self._own.get(known.set_id, known), sinks) for known, sinks in taken])
+        waiting = [(self._own.get(known.set_id, known), sinks) for known, sinks in taken]
+        results = self._sets.delivered_each(waiting, facts if self._completes is not None else None)
         for result in results:
             if isinstance(result, Exception):
                 continue

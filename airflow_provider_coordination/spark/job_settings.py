@@ -41,6 +41,8 @@ class RoundSettings(Described):
     :param freshness: the target for the time from a record's arrival until it is visible in every sink, for 95 percent
         of the records. Rounds become as short as the target needs and the sinks allow, at most `round_duration` long.
         None for no target. (templated)
+    :param weight: how large the job's share of the slots is in a group, from 1 to 4: with 2, twice as much as with 1.
+        (templated)
     :param max_batch_bytes: about how many bytes are read of one partition in one round; more if an item's reader allows
         no cut. (templated)
     :param slot_memory_bytes: the maximum number of bytes that one Spark task holds at a time, at least 32 MiB; more if
@@ -57,11 +59,25 @@ class RoundSettings(Described):
     round_duration: Annotated[timedelta, Limits(above=NO_TIME)] = timedelta(seconds=10)
     idle_duration: Annotated[timedelta, Limits(minimum=NO_TIME)] = timedelta(seconds=2)
     freshness: Annotated[timedelta | None, Limits(minimum=timedelta(seconds=1))] = None
+    weight: Annotated[int, Limits(minimum=1, maximum=4)] = 1
     max_batch_bytes: Annotated[int, Limits(minimum=1)] = 32 * 1024 * 1024
     slot_memory_bytes: Annotated[int, Limits(minimum=MIN_SLOT_MEMORY_BYTES)] = 512 * 1024 * 1024
     until_caught_up: bool = True
     max_duration: Annotated[timedelta | None, Limits(above=NO_TIME)] = None
     max_idle_rounds: Annotated[int | None, Limits(minimum=1)] = None
+
+    def check_group(self, group: str | None, field: str) -> None:
+        """Check that a job with a weight shares its application with others.
+
+        :param group: the group of sources whose application runs the job; None if it has one of its own.
+        :param field: the name of the field that names it.
+        :raises ConfigurationError: if it has a weight, and no group.
+        """
+        if self.weight != 1 and not group:
+            raise ConfigurationError(
+                f"field 'rounds.weight' is {self.weight}, but the source is in no group: its jobs have all slots of "
+                f"their application; name the group in {field!r}, or leave the weight out"
+            )
 
 
 @dataclass(kw_only=True)
@@ -73,7 +89,7 @@ class LeaseSettings(Described):
     :param balance_by: what jobs share in proportion to their slots: the `"count"` of leases, or the `"throughput"`
         recorded in each partition's progress. (templated)
     :param max_leases_to_steal: how many leases the job requests from others at a time; None for an eighth of its
-        share, at least 1. (templated)
+        share, at least 4. (templated)
     :param handover_timeout: how long an owner may take to hand over a lease that another job requested. (templated)
     """
 

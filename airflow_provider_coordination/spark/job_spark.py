@@ -120,6 +120,8 @@ class JobSpark:
     def cancel_landing(self) -> None:
         """Cancel the landing of this job, from any thread."""
         self.context.cancelJobGroup(self._landing_group)
+        if self._member is not None and self._member.landings is not None:
+            self._member.landings.cancel(self._member.owner)
 
     def stop(self) -> None:
         """Stop Spark, or what a member left there; if the JVM is gone, because it was killed, that is logged."""

@@ -63,6 +63,7 @@ class Summary:
     :param ranges: the delivered range of each of these partitions, the first 50: the positions `from` (exclusive) and
         `to`, the number of `records`, and the `last_arrival` if the source reports it.
     :param columns: the types of the main dataset's columns at the last delivery, by name, the first 200.
+    :param column_lineage: what these columns are made of; see `column_lineage.ColumnLineage`.
     :param records_by_sink: the number of records that each sink took.
     :param refused_by_sink: the number of rows that each sink refused, and that went to the dead-letter sink instead.
     :param held_by_sink: how often a batch waited for an unavailable sink, by sink.
@@ -99,6 +100,7 @@ class Summary:
     partitions_delivered: int = 0
     ranges: dict[str, dict[str, Any]] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
+    column_lineage: dict[str, Any] = field(default_factory=dict)
     records_by_sink: dict[str, int] = field(default_factory=dict)
     refused_by_sink: dict[str, int] = field(default_factory=dict)
     held_by_sink: dict[str, int] = field(default_factory=dict)
@@ -142,6 +144,7 @@ class Summary:
             self.refused_by_sink[sink] = self.refused_by_sink.get(sink, 0) + rows
         if delivered.columns:
             self.columns = dict(islice(delivered.columns.items(), COLUMNS_NAMED))
+            self.column_lineage = dict(delivered.lineage)
         known = self.ranges.get(key)
         if known is None and (not is_first or len(self.ranges) >= RANGES_NAMED):
             return

@@ -5,6 +5,7 @@ A file that `write_table` has written survives a crash of the machine.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -282,6 +283,15 @@ def count_by_batch(rows: pa.Table) -> dict[str, int]:
     """Return the number of rows of each batch."""
     counted = pc.value_counts(rows.column(BATCH_ID).combine_chunks()).to_pylist()
     return {each["values"]: each["counts"] for each in counted}
+
+
+def rows_by_batch(uri: str, access: Access = DEFAULT_ACCESS) -> Counter[str]:
+    """Return the number of rows of each batch in a file, of which less than a row group is in memory."""
+    counted: Counter[str] = Counter()
+    for piece in pieces_of(uri, access, [BATCH_ID]):
+        if BATCH_ID in piece.column_names:
+            counted.update(count_by_batch(piece))
+    return counted
 
 
 def batches_of(uri: str, footer: pq.FileMetaData, access: Access = DEFAULT_ACCESS) -> dict[str, int]:

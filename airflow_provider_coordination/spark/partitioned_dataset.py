@@ -27,8 +27,10 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
 from airflow_provider_coordination.spark.dataset_compaction import Compactions, dataset_files, maintain_dataset
+from airflow_provider_coordination.spark.dataset_ledger import Delivered, dataset_contents
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.ledger import IsOfSource, SinkContents, short_description
 from airflow_provider_coordination.spark.parquet_files import (
     DEFAULT_COMPRESSION,
     Compression,
@@ -86,6 +88,7 @@ class DeliveryRecord:
     :param fencing_token: the fencing token of its lease.
     :param folder: the folder where its files are staged, below the dataset.
     :param files: the sizes in bytes of its files, by their names below the dataset.
+    :param described: the batch; see `short_description`.
     """
 
     number: int
@@ -93,6 +96,7 @@ class DeliveryRecord:
     fencing_token: int
     folder: str
     files: Mapping[str, int]
+    described: Mapping[str, Any]
 
 
 class PartitionedDataset(Sink):
@@ -255,6 +259,7 @@ class PartitionedDataset(Sink):
                 fencing_token=attempt.fencing_token,
                 folder=folder.removeprefix(join(self.path, "")),
                 files=files,
+                described=short_description(attempt),
             )
             if records and replace(own, number=records[-1].number) == records[-1]:
                 own = records.pop()  # a commit that is repeated
@@ -331,6 +336,24 @@ class PartitionedDataset(Sink):
         return maintain_dataset(
             self.path, wanted, access=self.access, compression=self.compression, left_out=self._unfinished
         )
+
+    @override
+    def contents(self, wanted: IsOfSource, *, reads_rows: bool) -> SinkContents:
+        return dataset_contents(self.path, self._delivered(), wanted, reads_rows=reads_rows, access=self.access)
+
+    def _delivered(self) -> Iterator[Delivered]:
+        """Yield the batches whose last delivery has ended, with their files."""
+        latest: dict[str, int] = {}
+        names = {file.rpartition("/")[2] for file in files_below(join(self.path, BATCHES), self.access)}
+        for name in names:
+            batch_id, _, number = name.removesuffix(f".{RECORD}").rpartition(".")
+            if name.endswith(f".{RECORD}") and number.isdigit() and f"{batch_id}.{number}.{DONE}" in names:
+                latest[batch_id] = max(latest.get(batch_id, 0), int(number))
+        files = [self._file(batch_id, number, RECORD) for batch_id, number in latest.items()]
+        at_once = calls_at_once(self.path, self.access)
+        for _, content in side_by_side(files, lambda file: read_text(file, self.access), at_once):
+            record = json.loads(result_or_raise(content))
+            yield record["described"], record["files"]
 
     def _unfinished(self) -> set[str]:
         """Return the names of the files that deliveries without an end have, which the next delivery takes away."""

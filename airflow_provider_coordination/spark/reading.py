@@ -60,6 +60,12 @@ class RoundRead:
         return bool(self.behind_ms) and not any(behind is None or behind > 0 for behind in self.behind_ms.values())
 
     @property
+    def longest_lag(self) -> float:
+        """The largest lag of a partition, in seconds; infinite if one is not known."""
+        lags = [math.inf if behind is None else behind / 1000 for behind in self.behind_ms.values()]
+        return max(lags, default=math.inf)
+
+    @property
     def text(self) -> str:
         """The text for the log, beside bytes and records; lags only if they are known."""
         items = "" if self.items is None else f" items={self.items} gone={self.gone} set_aside={self.set_aside}"

@@ -4,8 +4,8 @@ A round delivers what the round before it landed, and lands at the same time. So
 reads it, at most one round, and then for the next round's delivery.
 
 In a Spark application that jobs share, nobody may wait in a slot. A landing ends at the newest record, and the driver
-waits for the rest of the round. A job that has more to read does not wait, but leaves its slots after a part of a
-round.
+waits for the rest of the round. A job that has more to read does not wait, but leaves its slots after a turn. Jobs that
+are behind take turns (`shared_landings`), so their shares of the slots are as the lengths of their turns.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ RESERVE = 1 / 3
 """The part of the time for a round that is kept for the landing's own work and for slower rounds."""
 UNKNOWN_DELIVERY = 1 / 4
 """The part of the target that the first delivery is expected to take."""
-SHARED_PART = 1 / 4
-"""The part of a round for which a landing may read in slots that other jobs wait for."""
+TURN_SECONDS = 1.25
+"""How long a landing reads in slots that other jobs wait for, if its job has the weight 1 and is little behind."""
+FAR_BEHIND_SECONDS = 3600.0
+"""A job that is so far behind, or further, has turns of twice that length."""
 SHORTEST_SECONDS = 0.5
 """A round that is shorter mostly consists of requests to the store and of starting Spark's tasks."""
 
@@ -45,7 +47,8 @@ def paced_seconds(target: float, *, longest: float, shortest: float, delivering:
 class RoundPace:
     """The pace of one job. Without `RoundSettings.freshness`, rounds are as the other settings say.
 
-    In a shared application, they take `round_duration` at most, and are no shorter while the job is caught up.
+    In a shared application, they take `round_duration` at most, and are no shorter while the job is caught up. Their
+    landings are turns: as long as the job's weight and its lag are large.
 
     :param rounds: how the job makes its rounds.
     :param commit_interval: the shortest time between two commits that all sinks of the job bear.
@@ -55,6 +58,8 @@ class RoundPace:
     def __init__(self, rounds: RoundSettings, commit_interval: timedelta, *, is_shared: bool = False) -> None:
         self._is_shared = is_shared
         self._is_caught_up = False
+        self._behind = math.inf
+        self._weight = rounds.weight
         self._target = math.inf if rounds.freshness is None else rounds.freshness.total_seconds()
         self._longest = rounds.round_duration.total_seconds()
         self._idle = rounds.idle_duration
@@ -65,14 +70,15 @@ class RoundPace:
         self.problem = ""
         """Why the sinks cannot be as fresh as the target, with the remedy; empty if they can, or there is no target."""
 
-    def note(self, seconds: Mapping[str, float], *, is_caught_up: bool = False) -> None:
+    def note(self, seconds: Mapping[str, float], *, is_caught_up: bool = False, behind: float = math.inf) -> None:
         """Note a round.
 
         :param seconds: the duration of its phases `acquire`, `land`, `record` and `deliver`; one that delivered nothing
             does not count for the length of rounds.
         :param is_caught_up: whether it read all partitions to the newest record.
+        :param behind: the largest lag of a partition, in seconds; infinite if one is not known.
         """
-        self._is_caught_up = is_caught_up
+        self._is_caught_up, self._behind = is_caught_up, behind
         if self._is_shared:
             self._landing = seconds["land"]
         if not seconds["deliver"]:
@@ -97,7 +103,9 @@ class RoundPace:
     @property
     def read_seconds(self) -> float:
         """How long a partition is read at most in the next round; infinite if only `round_duration` limits it."""
-        return self._round * SHARED_PART if self._is_shared else self._round
+        if not self._is_shared:
+            return self._round
+        return min(self._longest, TURN_SECONDS * self._weight * (1 + min(1.0, self._behind / FAR_BEHIND_SECONDS)))
 
     @property
     def delay(self) -> timedelta:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.column_lineage import ColumnLineage
 from airflow_provider_coordination.spark.concurrency import each_at_once
 from airflow_provider_coordination.spark.parquet_files import schema_of, write_table
 from airflow_provider_coordination.spark.payload import ERROR
@@ -78,6 +79,7 @@ class Transformed:
     :param types: the types of the columns, by name.
     :param schema: the columns in the form in which the transformation reads the files back.
     :param shared_files: the shared file of each batch, by batch id; without batches that share none.
+    :param lineage: what the columns are made of.
     """
 
     batch_ids: Sequence[str]
@@ -85,6 +87,7 @@ class Transformed:
     types: Mapping[str, str]
     schema: Any = None
     shared_files: Mapping[str, str] = field(default_factory=dict)
+    lineage: ColumnLineage = field(default_factory=dict)
 
     @property
     def marks(self) -> bool:

@@ -15,6 +15,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -120,6 +121,25 @@ class CombinedBatch:
     columns: pa.Schema
 
 
+@dataclass(frozen=True)
+class SharedManifest:
+    """What a shared file was prepared for.
+
+    :param name: the name of the file that readers see.
+    :param batches: by batch id, the acknowledgment set, and the number of rows.
+    :param files: the staged file, with its size in bytes; empty if no batch has a row.
+    """
+
+    name: str
+    batches: Mapping[str, tuple[str, int]]
+    files: Sequence[Mapping[str, Any]]
+
+    def files_of(self, attempt: Attempt) -> dict[str, int]:
+        """Return the file that readers see if it holds rows of a batch, with its size in bytes."""
+        _, rows = self.batches.get(attempt.batch_id, ("", 0))
+        return dict.fromkeys([self.name], sum(staged["bytes"] for staged in self.files)) if rows else {}
+
+
 class SharedFiles:
     """The shared files of one dataset.
 
@@ -166,39 +186,55 @@ class SharedFiles:
         }
         write_text(join(self.staging(name), MANIFEST), json.dumps(manifest), self._access)
 
-    def commit(self, name: str, attempts: Sequence[Attempt]) -> list[Attempt]:
+    def sealed(self, name: str) -> SharedManifest | None:
+        """Return what a file was prepared for; None if it is not prepared, or another owner has removed that.
+
+        :raises DeliveryError: if the manifest is incomplete.
+        """
+        staging = self.staging(name)
+        try:
+            manifest = json.loads(read_text(join(staging, MANIFEST), self._access))
+            return SharedManifest(
+                self.file(name).rpartition("/")[2],
+                {batch_id: (set_id, rows) for batch_id, (set_id, rows) in manifest["batches"].items()},
+                manifest["files"],
+            )
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise DeliveryError(f"the manifest in {staging} is incomplete: {error}") from None
+
+    def commit(self, name: str, attempts: Sequence[Attempt], manifest: SharedManifest | None) -> list[Attempt]:
         """Make a file visible, unless it is visible already.
 
         :param attempts: the attempts of some of its batches. All its batches are recorded with its name.
+        :param manifest: what it was prepared for, see `sealed`.
         :returns: the attempts for whose batches the file was not prepared.
-        :raises DeliveryError: if the manifest is incomplete, or is another delivery's.
-        :raises MissingFileError: if the prepared file is gone, or another owner made sure that it never appears.
+        :raises DeliveryError: if the manifest is another delivery's.
+        :raises MissingFileError: if the prepared file is gone, or another owner makes sure that it never appears.
         """
         # If names are exclusive, the store refuses a late write.
         is_visible, staging = renames(self._root, self._access) and bool(self.batches(name)), self.staging(name)
-        try:
-            manifest = json.loads(read_text(join(staging, MANIFEST), self._access))
-        except FileNotFoundError:
+        if manifest is None:
             if is_visible or self.batches(name):
                 return []
             raise MissingFileError(
                 f"the staged files in {staging} are gone: another owner delivers some of their batches"
-            ) from None
-        except ValueError as error:
-            raise DeliveryError(f"the manifest in {staging} is incomplete: {error}") from None
+            )
         for attempt in attempts:
-            if manifest["batches"].get(attempt.batch_id, [attempt.set_id])[0] != attempt.set_id:
+            set_id, _ = manifest.batches.get(attempt.batch_id, (attempt.set_id, 0))
+            if set_id != attempt.set_id:
                 raise DeliveryError(
                     f"batch {attempt.batch_id}: the staged data in {staging} belongs to another delivery: {manifest}"
                 )
-        for staged in [] if is_visible else manifest["files"]:
+        for staged in [] if is_visible else manifest.files:
             file, size = join(staging, staged["name"]), staged["bytes"]
             is_first = publish(file, self.file(name), size=size, claim=claim_of(attempts[0]), access=self._access)
             if not is_first and not self.batches(name):
                 raise MissingFileError(
                     f"another owner has taken the name {self.file(name)}, and delivers some of its batches"
                 )
-        return [attempt for attempt in attempts if attempt.batch_id not in manifest["batches"]]
+        return [attempt for attempt in attempts if attempt.batch_id not in manifest.batches]
 
     def ended(self, name: str, attempt: Attempt, schema: pa.Schema) -> set[str]:
         """Return the batches whose rows are in a file, once that can no longer change.

@@ -25,6 +25,8 @@ MAIN = "main"
 """The default name of a sink."""
 DEAD_LETTER = "dead_letter"
 """The name of the dead-letter sink, which takes bad records."""
+OF_FUNCTION = "at-least-once://"
+"""The start of a sink's location that names a function, not where the function writes."""
 FOLDERS = re.compile(r"(?![\w+.-]+:)|(s3[an]?|file|hdfs|viewfs|gs|gcs|abfss?)://")
 """Matches the start of a sink's location if the location is a folder."""
 
@@ -247,8 +249,9 @@ def is_seen_by_readers(dataset: str, path: str) -> bool:
 
 def normalized_location(location: str) -> str:
     """Return a location in a normal form, which is the same for all spellings."""
+    location = re.sub(r"^file:/+", "/", location, flags=re.I)
     scheme, _, path = location.rpartition("://")
-    if scheme in ("", "file"):
-        return posixpath.normpath(path)
-    scheme = {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
+    if not scheme:
+        return posixpath.normpath(re.sub("^/+", "/", path))
+    scheme = {"s3a": "s3", "s3n": "s3"}.get(scheme.lower(), scheme.lower())
     return f"{scheme}://{posixpath.normpath(path)}"

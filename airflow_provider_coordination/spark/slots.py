@@ -18,15 +18,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.membership import LANDING, landing_group, mark_jobs
+from airflow_provider_coordination.spark.membership import LANDING, current_membership, landing_group, mark_jobs
 from airflow_provider_coordination.spark.shared_locations import (
     LocationCheckRequest,
     LocationCheckResult,
@@ -273,6 +275,8 @@ def land_in_slots(
     land: Callable[[Sequence[P]], Iterable[R]],
     row: type[R],
     locations: SharedLocations | None = None,
+    *,
+    load: float = math.inf,
 ) -> list[R]:
     """Land partitions on the executors, one task for each slot; return the rows of all partitions.
 
@@ -283,16 +287,19 @@ def land_in_slots(
     :param land: lands the partitions of one slot; it travels pickled.
     :param row: the class of the rows that `land` returns.
     :param locations: the locations that the tasks write to; each executor is checked once. None for no check.
+    :param load: how much is read, in bytes a second. If it is little, and fits into one slot, the task may land for
+        other members as well; otherwise, it waits for its turn among them (`shared_landings`).
     :raises ConfigurationError: if the locations are not shared by all workers, or an executor's Python cannot land.
     :raises SinkUnavailableError: if an executor cannot reach the locations at present.
     :raises Exception: what Spark raises once a task has failed as often as it may; nothing is recorded then, so nothing
         is lost.
     """
     name_job(context, sum(map(len, slots)))
-    if locations is None:
-        texts = [texts for _, texts in _in_slots(context, slots, partial(_landed, land, None))]
-    else:
-        texts = _in_checked_slots(context, slots, land, locations)
+    with _in_turn(slots, load) as slots:
+        if locations is None:
+            texts = [texts for _, texts in _in_slots(context, slots, partial(_landed, land, None), load)]
+        else:
+            texts = _in_checked_slots(context, slots, land, locations, load)
     return [_read(row, text) for each in texts for text in each]
 
 
@@ -376,13 +383,16 @@ def distribute(plans: Sequence[P], slots: int, size: Callable[[P], float] = lamb
     return distributed
 
 
-def name_job(context: SparkContext, partitions: int) -> None:
-    """Describe the next Spark jobs of this thread as a landing of this number of partitions."""
-    _name_job(context, f"land {partitions} partitions")
+def name_job(context: SparkContext, partitions: int, *, pool: str | None = LANDING) -> None:
+    """Describe the next Spark jobs of this thread as a landing of this number of partitions.
+
+    :param pool: their scheduling pool, for a member; None for the source's own.
+    """
+    _name_job(context, f"land {partitions} partitions", pool)
 
 
-def _name_job(context: SparkContext, description: str) -> None:
-    mark_jobs(context, pool=LANDING)
+def _name_job(context: SparkContext, description: str, pool: str | None = LANDING) -> None:
+    mark_jobs(context, pool=pool)
     context.setJobGroup(landing_group(), description)
 
 
@@ -397,9 +407,29 @@ def collect_rows(frame: DataFrame, row: type[R]) -> list[R]:
     return [_read(row, each.manifest) for each in frame.collect()]
 
 
+@contextmanager
+def _in_turn(slots: Sequence[Sequence[P]], load: float) -> Iterator[Sequence[Sequence[P]]]:
+    """Wait until a landing may begin, in an application that members share; yield its plans by slot."""
+    member = current_membership()
+    landings = None if member is None else member.landings
+    if member is None or landings is None or landings.is_small(member.owner, len(slots), load):
+        yield slots
+        return
+    with landings.turn(member.owner, len(slots)) as count:
+        yield slots if count >= len(slots) else [list(chain(*slots[number::count])) for number in range(count)]
+
+
 def _in_slots(
-    context: SparkContext, slots: Sequence[Sequence[P]], task: Callable[[int, Iterable[Sequence[P]]], Iterable[T]]
+    context: SparkContext,
+    slots: Sequence[Sequence[P]],
+    task: Callable[[int, Iterable[Sequence[P]]], Iterable[T]],
+    load: float = math.inf,
 ) -> list[T]:
+    member = current_membership()
+    if member is not None and member.landings is not None and len(slots) == 1:
+        landed = member.landings.run(member.owner, slots[0], task, load)
+        if landed is not None:
+            return landed
     rdd = context.parallelize(slots, len(slots)).mapPartitionsWithIndex(with_host_in_import_errors(task))
     with waiting_for_executors(), running_on_executors():
         return rdd.collect()
@@ -410,11 +440,12 @@ def _in_checked_slots(
     slots: Sequence[Sequence[P]],
     land: Callable[[Sequence[P]], Iterable[R]],
     locations: SharedLocations,
+    load: float,
 ) -> list[list[str]]:
     """Return the manifest rows of each slot, once the locations are checked on every executor that landed."""
     done: list[list[str]] = []
     if (request := locations.known_executors_only) is not None:
-        landed = _in_slots(context, slots, partial(_landed, land, request))
+        landed = _in_slots(context, slots, partial(_landed, land, request), load)
         done = [texts for result, texts in landed if result is None]
         slots = [slot for slot, (result, _) in zip(slots, landed, strict=True) if result is not None]
         if not slots:

@@ -27,6 +27,7 @@ from airflow_provider_coordination.coordination.errors import result_or_raise
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.landed_types import typed_columns
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.column_lineage import unchanged
 from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.delivery import (
     Attempt,
@@ -416,9 +417,11 @@ class LandedDelivery(Delivery):
         for schema, group in alike.items():
             rows = LandedRows(group, schema, self._access)
             columns = {field.name: str(field.type) for field in schema}
+            lineage = unchanged(name for name in columns if name != BATCH_ID)
             for done, result in by_halves(group, partial(self._prepare, rows), "preparation"):
                 for attempt in done:
-                    taken = Prepared(records={self._sink.name: attempt.batch.records}, columns=columns)
+                    records = {self._sink.name: attempt.batch.records}
+                    taken = Prepared(records=records, columns=columns, lineage=lineage)
                     prepared[attempt.batch_id] = result if isinstance(result, Exception) else taken
         return prepared
 

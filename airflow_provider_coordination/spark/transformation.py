@@ -21,6 +21,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import POSITION, is_caused_by_record
+from airflow_provider_coordination.spark.column_lineage import ColumnLineage, traced
 from airflow_provider_coordination.spark.decoded_payload import DecodedPayload
 from airflow_provider_coordination.spark.decoding.decoder import Place
 from airflow_provider_coordination.spark.delivery import (
@@ -106,6 +107,7 @@ class Transformation:
         self._keeps_batch_id: dict[str, bool] = {}  # by the columns of the records that the transform gets
         self._has_warned = False
         self._last_read: tuple[tuple[Mapping[str, int], frozenset[Place]], DataFrame] | None = None
+        self._last_lineage: tuple[StructType, ColumnLineage] | None = None
 
     def check(self, columns: StructType | None = None) -> None:
         """Check the transform, and what the sinks name, as far as that is possible without records.
@@ -151,7 +153,7 @@ class Transformation:
         except DeliveryError as error:
             raise ConfigurationError(f"field 'schema': {error}") from None
         try:
-            return self._plan(records, [])
+            return self._plan(self._with_payload(records, []), [])
         except TransformError:
             raise
         except Exception as error:
@@ -258,7 +260,8 @@ class Transformation:
         :param inputs: one of the groups that `group_compatible` returns.
         :param folder: the folder for the files.
         """
-        plan = self._routing(inputs)
+        records = self._with_payload(self._read(inputs), inputs)
+        plan = self._routing(records, inputs)
         check_required_columns(self._routed, _written(plan))
         batch_ids = [each.batch_id for each in inputs]
         types = {field.name: field.dataType.simpleString() for field in plan.schema}
@@ -269,7 +272,14 @@ class Transformation:
             if ROUTE.format(0) in types
             else self._arranged(plan, self._routed[0], groups_of(self._routed[0], batch_ids, shared), folder)
         )
-        return Transformed(batch_ids=batch_ids, output=output, types=types, schema=plan.schema, shared_files=shared)
+        return Transformed(
+            batch_ids=batch_ids,
+            output=output,
+            types=types,
+            schema=plan.schema,
+            shared_files=shared,
+            lineage=self._lineage(records, plan),
+        )
 
     def error_of(self, transform_input: TransformInput) -> str | None:
         """Return the error that the transform raises on the records; None if it raises none.
@@ -277,7 +287,8 @@ class Transformation:
         :raises Exception: an error that no record caused.
         """
         try:
-            self._routing([transform_input]).write.format("noop").mode("overwrite").save()
+            records = self._with_payload(self._read([transform_input]), [transform_input])
+            self._routing(records, [transform_input]).write.format("noop").mode("overwrite").save()
         except Exception as error:
             if not is_caused_by_record(error):
                 raise
@@ -374,8 +385,11 @@ class Transformation:
             raise TransformError(f"field 'computed' cannot be used: {error_text(error)}; correct it") from error
 
     def _plan(self, records: DataFrame, inputs: Sequence[TransformInput]) -> DataFrame:
-        """Return the transformed rows of some batches, without the columns for routing."""
-        result = self._transformed(self._with_payload(records, inputs))
+        """Return the transformed rows of some batches, without the columns for routing.
+
+        :param records: the records as the transform gets them.
+        """
+        result = self._transformed(records)
         if BATCH_ID in result.columns:
             return result
         if len(inputs) > 1:
@@ -384,9 +398,20 @@ class Transformation:
             )
         return result.withColumn(BATCH_ID, functions.lit(inputs[0].batch_id if inputs else ""))
 
-    def _routing(self, inputs: Sequence[TransformInput]) -> DataFrame:
-        """Return the transformed rows of some batches, with columns that say which sinks take each row."""
-        result = self._plan(self._read(inputs), inputs)
+    def _lineage(self, records: DataFrame, plan: DataFrame) -> ColumnLineage:
+        """Return what the written columns are made of; it is found once for the same columns."""
+        columns = plan.schema
+        if self._last_lineage is None or self._last_lineage[0] != columns:
+            ours = {BATCH_ID, *columns.names} - ({*_written(plan)} - {BATCH_ID})
+            self._last_lineage = columns, traced(records, plan, without=ours)
+        return self._last_lineage[1]
+
+    def _routing(self, records: DataFrame, inputs: Sequence[TransformInput]) -> DataFrame:
+        """Return the transformed rows of some batches, with columns that say which sinks take each row.
+
+        :param records: the records as the transform gets them.
+        """
+        result = self._plan(records, inputs)
         marks = ERROR in result.columns
         if len(self._routed) == 1 and self._routed[0].where is None and not marks:
             return result

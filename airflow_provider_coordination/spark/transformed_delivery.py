@@ -255,6 +255,7 @@ class TransformedDelivery(Delivery):
                 unrouted=unrouted.get(batch.batch_id, 0),
                 left_out=batch.left_out,
                 columns=transformed.columns,
+                lineage=transformed.lineage,
                 shared_file=batch.attempt.shared_file,
             )
         return prepared

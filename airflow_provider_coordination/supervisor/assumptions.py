@@ -18,6 +18,8 @@ LANDING_COST = "measured by benchmarks.landing_cost"
 FAILOVER = "measured by benchmarks.failover"
 SPARK = "Spark's default"
 ASSUMED = "assumed, not measured"
+NEVER_ZERO = ("target_utilization", "skew", "round_overhead_s")
+"""Without an overhead, a source that is not polled would be read in endlessly many rounds."""
 
 
 def _assumption(value: float, unit: str, what: str, source: str) -> Any:
@@ -90,7 +92,7 @@ class Assumptions:
                 raise ConfigurationError(
                     f"assumption {name!r} is unknown; the assumptions are {', '.join(sorted(known))}"
                 )
-            if not math.isfinite(value) or value < 0 or (name in ("target_utilization", "skew") and value == 0):
+            if not math.isfinite(value) or value < 0 or (name in NEVER_ZERO and value == 0):
                 raise ConfigurationError(f"assumption {name!r} must be a positive number; got {value:g}")
         if values.get("target_utilization", 0) > 1:
             raise ConfigurationError(

@@ -354,7 +354,6 @@ class JobPlan:
         if idle is None or self.memory.jobs or observation.is_suspended or is_unreachable:
             return
         if self._at >= idle.confirmed_at + CONFIRM_EVERY:
-            self.memory = replace(self.memory, idle=replace(idle, confirmed_at=self._at))
             self.actions.append(ConfirmPositions())
 
     def next_due(self) -> datetime | None:

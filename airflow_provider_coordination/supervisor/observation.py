@@ -56,6 +56,7 @@ class LagPoint:
     :param slots: how many Spark tasks the jobs run at the same time; None if unknown.
     :param freshness_ms: the age within which 95 percent of the latest records became visible in the slowest sink; None
         if unknown.
+    :param watermark_ms: how long ago the watermark of the source was; None if unknown.
     """
 
     at: datetime
@@ -66,6 +67,7 @@ class LagPoint:
     counted: RecordCounts = field(default_factory=RecordCounts)
     slots: int | None = None
     freshness_ms: int | None = None
+    watermark_ms: int | None = None
 
     @property
     def average_ms(self) -> int | None:
@@ -83,6 +85,7 @@ class LagReading:
     :param is_in_contact: whether the source responded.
     :param slots: how many Spark tasks the jobs run at the same time; None if unknown.
     :param freshness_ms: see `LagPoint`.
+    :param watermark_ms: see `LagPoint`.
     """
 
     at: datetime
@@ -91,6 +94,7 @@ class LagReading:
     is_in_contact: bool = True
     slots: int | None = None
     freshness_ms: int | None = None
+    watermark_ms: int | None = None
 
     @classmethod
     def of(
@@ -102,6 +106,7 @@ class LagReading:
         at: datetime,
         counted: RecordCounts | None = None,
         is_in_contact: bool = True,
+        watermark_ms: int | None = None,
     ) -> LagReading:
         """Return the reading that follows from the reports of jobs.
 
@@ -113,6 +118,7 @@ class LagReading:
         :param at: the present instant (aware).
         :param counted: see the class.
         :param is_in_contact: see the class; if not, only lags above 0 are known.
+        :param watermark_ms: see the class.
         """
         read = {each.partition_key: has_reader(each) for each in partitions}
         known = {key: lags.get(key) for key in read}
@@ -130,6 +136,7 @@ class LagReading:
             is_in_contact=is_in_contact,
             slots=sum(slots) if slots and len(slots) == len(recent) else None,
             freshness_ms=round(max(ages) * 1000) if ages else None,
+            watermark_ms=watermark_ms,
         )
 
     @property
@@ -146,6 +153,7 @@ class LagReading:
             counted=self.counted,
             slots=self.slots,
             freshness_ms=self.freshness_ms,
+            watermark_ms=self.watermark_ms,
         )
 
 
@@ -184,6 +192,7 @@ class LagSeries:
                 point.unknown,
                 point.slots,
                 point.freshness_ms,
+                point.watermark_ms,
                 *_counts(point.counted),
             ]
             for point in self.points
@@ -216,6 +225,7 @@ class LagSeries:
             counted=points[-1].counted,
             slots=points[-1].slots,
             freshness_ms=points[-1].freshness_ms,
+            watermark_ms=points[-1].watermark_ms,
             is_in_contact=content.get("is_in_contact") is not False,
         )
         return cls(points=points, latest=latest)
@@ -245,6 +255,7 @@ def _point(
     unknown: int,
     slots: int | None,
     freshness_ms: int | None,
+    watermark_ms: int | None,
     *counts: int,
 ) -> LagPoint:
     return LagPoint(
@@ -256,6 +267,7 @@ def _point(
         counted=RecordCounts.from_mapping(dict(zip(COUNTED, counts, strict=False))),
         slots=slots,
         freshness_ms=freshness_ms,
+        watermark_ms=watermark_ms,
     )
 
 

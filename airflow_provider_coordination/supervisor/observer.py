@@ -7,8 +7,8 @@ is found is recorded every few minutes, so watching it is cheap.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -16,9 +16,12 @@ from typing import Any, Protocol
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError, StoreUnavailableError
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
+from airflow_provider_coordination.coordination.metrics import WATERMARK_SECONDS
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.texts import storable
+from airflow_provider_coordination.sources.kinds import kind_named
+from airflow_provider_coordination.sources.watermarks import watermark_among
 from airflow_provider_coordination.supervisor.observation import (
     FULL_RESOLUTION,
     REVIEWED_EVERY,
@@ -116,14 +119,24 @@ class Observer:
     :param jobs: the jobs of the source.
     :param probe: queries the source.
     :param task: the name of the task that the supervisor's jobs work for.
+    :param report: receives the name and the value of a gauge.
     """
 
-    def __init__(self, view: SourceView, store: SupervisionStore, jobs: Jobs, probe: Probe, task: str) -> None:
+    def __init__(
+        self,
+        view: SourceView,
+        store: SupervisionStore,
+        jobs: Jobs,
+        probe: Probe,
+        task: str,
+        report: Callable[[str, float], None] = lambda name, value: None,
+    ) -> None:
         self._view = view
         self._store = store
         self._jobs = jobs
         self._probe = probe
         self._task = task
+        self._report = report
         self._specs: dict[int, IngestionSpec | None] = {}
         self._snapshot: _Snapshot | None = None
         self._lag: LagSeries | None = None
@@ -165,7 +178,7 @@ class Observer:
             at=now,
             settings=settings,
             outdated=outdated,
-            is_suspended=self._view.suspensions.get() is not None,
+            is_suspended=self._view.suspensions.recent() is not None,
             partitions=self._snapshot.partitions,
             jobs=jobs,
             orphans=self._snapshot.orphans - {job.owner for job in memory.jobs},
@@ -228,7 +241,9 @@ class Observer:
     ) -> tuple[_Snapshot, list[ErrorEvent]]:
         """Read what is read once per period. Return it with the errors."""
         errors: list[ErrorEvent] = []
-        partitions = {each.partition_key: each for each in self._view.partitions(*UNFINISHED)}
+        has_watermark = self._has_watermark(memory)
+        everything = list(self._view.partitions_by_key() if has_watermark else self._view.partitions(*UNFINISHED))
+        partitions = {each.partition_key: each for each in everything if each.status in UNFINISHED}
         known = self._reviewed(memory, now)
         open_partitions = memory.open_partitions if known is None else known.open_partitions
         self._has_news = None
@@ -236,13 +251,13 @@ class Observer:
             with _collecting(errors, now, of_source=True):
                 open_partitions = self._probe.count() if known is None else known.open_partitions
                 self._has_news = self._probe.has_news() if self._probe.must_discover_partitions else None
-            self._read_lag(partitions, memory, jobs, settings, errors, now)
+            self._read_lag(partitions, memory, jobs, settings, errors, now, everything if has_watermark else ())
         soon = now + (settings or SuperviseSettings()).period
         counts = PartitionCounts(
             readable=sum(is_readable(partition, soon) for partition in partitions.values()),
             unfinished=len(partitions),
             undelivered=sum(is_undelivered(partition, now) for partition in partitions.values()),
-            is_empty=not partitions and self._view.first(PartitionStatus.COMPLETED) is None,
+            is_empty=not everything and self._view.first(PartitionStatus.COMPLETED) is None,
         )
         orphans = self._orphans() if known is None else known.orphans
         if known is None:
@@ -257,6 +272,12 @@ class Observer:
             orphans=orphans,
         )
         return run, errors
+
+    def _has_watermark(self, memory: Supervision) -> bool:
+        with suppress(ConfigurationError):
+            spec = self.spec(memory.spec_version)
+            return spec is not None and kind_named(spec.ingestion.reads.kind).settles_after is not None
+        return False
 
     def _reviewed(self, memory: Supervision, now: datetime) -> _Snapshot | None:
         """Return the last snapshot of an idle source if it is recent enough to look for records only."""
@@ -274,11 +295,13 @@ class Observer:
         settings: SuperviseSettings,
         errors: list[ErrorEvent],
         now: datetime,
+        everything: Sequence[Partition],
     ) -> None:
         """Add a point to the lag, if it is due.
 
         :param errors: the errors of the source. Without one, it is queried for the partitions that no job reads, and an
             error of that is added.
+        :param everything: all partitions, also those that are COMPLETED; none of a source without a watermark.
         """
         if self._lag is None:
             self._lag = self._store.lag()
@@ -299,12 +322,25 @@ class Observer:
             at=now,
             counted=sum((report.totals for report in reports), RecordCounts.from_mapping(memory.totals)),
             is_in_contact=not errors,
+            watermark_ms=self._watermark_ms(everything, now),
         )
         full_resolution = (
             FULL_RESOLUTION if scaling is None else max(FULL_RESOLUTION, scaling.lag_collection_range + interval)
         )
         self._lag = self._lag.with_reading(reading, full_resolution=full_resolution)
         self._lag_is_new = True
+
+    def _watermark_ms(self, partitions: Sequence[Partition], now: datetime) -> int | None:
+        """Return how long ago the watermark of the source was, and report it; None if that is unknown.
+
+        The state is read after the partitions: a stream that was first listed in between may be missing from one point.
+        """
+        watermark = watermark_among(partitions, self._view.supplier_state()) if partitions else None
+        if watermark is None or watermark.until is None:
+            return None
+        age = max(timedelta(0), now - watermark.until)
+        self._report(WATERMARK_SECONDS, age.total_seconds())
+        return age // timedelta(milliseconds=1)
 
     def _probed_lags(self, unread: Sequence[Partition], interval: timedelta, now: datetime) -> dict[str, int | None]:
         """Return the lags of partitions that no job reads. The ones not queried for longest come first."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-from airflow_provider_coordination.coordination.groups import GROUP_NAME
+from airflow_provider_coordination.coordination.groups import GROUP_NAME, GROUP_NAME_WORDS
 from airflow_provider_coordination.coordination.json_values import Stored
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.field_hints import Limits, format_duration
@@ -55,7 +55,7 @@ Threshold = Annotated[int, Limits(minimum=1, maximum=1000)]
 Fraction = Annotated[float, Limits(minimum=0, maximum=1)]
 MemorySize = Annotated[str | None, Limits(pattern=MEMORY, words="a size with its unit, such as '2g'")]
 SomeCores = Annotated[int | None, Limits(minimum=1)]
-GroupName = Annotated[str | None, Limits(pattern=GROUP_NAME, words="1 to 64 characters without '|', '@' or spaces")]
+GroupName = Annotated[str | None, Limits(pattern=GROUP_NAME, words=GROUP_NAME_WORDS)]
 NotNegative = Annotated[timedelta | None, Limits(minimum=NO_TIME)]
 
 

@@ -168,6 +168,7 @@ class IngestionSpec:
         self._check_folders()
         self._check_end()
         self._check_idle()
+        ingestion.rounds.check_group(self.tuning.group, "tuning.group")
         if ingestion.transform is not None:
             check_function("spec: field 'transform'", ingestion.transform)
         size = len(json.dumps(self.to_mapping()))

@@ -31,6 +31,7 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import FAMILY
+from airflow_provider_coordination.coordination.suspension import KEY as SUSPENSION_KEY
 from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.supervisor.observation import LagSeries
 from airflow_provider_coordination.supervisor.supervision import (
@@ -84,6 +85,7 @@ class SupervisionStore:
         self._store = view.store
         self._clock = view.clock
         self._margin = view.safety_margin
+        self._suspensions = view.suspensions
         self._family = view.family(FAMILY)
         self.source = view.source
 
@@ -200,8 +202,14 @@ class SupervisionStore:
     # The supervision
 
     def get(self) -> StoredSupervision | None:
-        """Return the stored supervision; None if the source was never supervised and no spec was submitted."""
-        item = self._store.get(self._family, KEY)
+        """Return the stored supervision; None if the source was never supervised and no spec was submitted.
+
+        The suspension of the source is read in the same request, for `Suspensions.recent`.
+        """
+        read_at = self._clock.monotonic()
+        found = self._store.get_many(self._family, (KEY, SUSPENSION_KEY))
+        self._suspensions.note(found.get(SUSPENSION_KEY), read_at)
+        item = found.get(KEY)
         return None if item is None else _stored(item)
 
     def acquire(self, claimant: Claimant) -> StoredSupervision:

@@ -37,6 +37,7 @@ from airflow_provider_coordination.spark.payload_schema import (
     required_columns_of,
     time_pattern,
 )
+from airflow_provider_coordination.spark.sink_settings import normalized_location
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_values import without_secrets
 
@@ -301,10 +302,10 @@ def check_group(spec: IngestionSpec, others: Mapping[str, IngestionSpec]) -> Non
                     f"{group!r} has {_value(field, theirs)}: members of a group share one Spark application; give "
                     "both the same value, or give this source another 'tuning.group'"
                 )
-        for (field, target), (_, same) in product(_targets(spec), list(_targets(other))):
+        for (field, shown, target), (_, _, same) in product(_targets(spec), list(_targets(other))):
             if target == same:
                 raise ConfigurationError(
-                    f"spec: field {field!r} is {target[-1]!r}, which source {source!r} of the same group "
+                    f"spec: field {field!r} is {shown!r}, which source {source!r} of the same group "
                     f"{group!r} writes as well: give one of them another location, or another 'tuning.group'"
                 )
 
@@ -320,14 +321,17 @@ def _of_application(spec: IngestionSpec) -> dict[str, Any]:
     return values
 
 
-def _targets(spec: IngestionSpec) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the tables and folders that a spec writes, as far as they are known without a connection."""
+def _targets(spec: IngestionSpec) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield the fields of the tables and folders that a spec writes, their values, and what is equal for equal ones.
+
+    What only connections say is compared once a job starts, see `GroupTargets`.
+    """
     for number, sink in enumerate(spec.sinks):
         if (table := getattr(sink, "table", None)) is not None:
             connections = [str(getattr(sink, name, None)) for name in TABLE_CONNECTIONS]
-            yield f"writes[{number}].table", (sink.kind, *connections, str(table))
+            yield f"writes[{number}].table", str(table), (sink.kind, *connections, str(table))
         elif (folder := sink.folder) is not None:
-            yield f"writes[{number}].{sink.folder_field}", ("", folder.rstrip("/"))
+            yield f"writes[{number}].{sink.folder_field}", folder, ("", normalized_location(folder))
 
 
 def _value(field: str, values: Mapping[str, Any]) -> str:
@@ -383,7 +387,7 @@ def _is_found(module: str) -> bool:
 
 def _about_paths(spec: IngestionSpec, source: str, other: IngestionSpec) -> Iterator[str]:
     for (field, path), (_, theirs) in product(_paths(spec), list(_paths(other))):
-        mine, its = f"{path.rstrip('/')}/", f"{theirs.rstrip('/')}/"
+        mine, its = (f"{normalized_location(each).rstrip('/')}/" for each in (path, theirs))
         if mine.startswith(its) or its.startswith(mine):
             relation = "also written" if mine == its else "below" if mine.startswith(its) else "above"
             by = "" if mine == its else f" {theirs!r}, which is written"

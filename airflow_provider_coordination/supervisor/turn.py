@@ -102,7 +102,7 @@ class Launcher(Protocol):
 class TurnPoll:
     """The result of a poll.
 
-    :param needs_turn: whether a turn has actions to carry out.
+    :param needs_turn: whether a turn has actions to carry out, or a job to report that has ended.
     :param decision: the decision that a turn would make.
     :param next_due: the latest instant of the next poll (aware).
     :param is_idle: whether the source is idle, and nothing is left to do: the next poll need not be earlier.
@@ -146,7 +146,7 @@ class Supervisor:
         self._claimant = claimant
         self._probe = probe
         self._task = task_of(self.source)
-        self._observer = Observer(coordinator.view, self.store, self.jobs, probe, self._task)
+        self._observer = Observer(coordinator.view, self.store, self.jobs, probe, self._task, coordinator.events.gauge)
 
     def poll(self) -> TurnPoll:
         """Observe the source, record health, lag and scaling, and return whether a turn is needed.
@@ -166,7 +166,7 @@ class Supervisor:
         renewal = LEASE / 2 if is_idle else LEASE / 3
         latest = observation.at + min(settings.period, settings.lag_interval, renewal)
         return TurnPoll(
-            needs_turn=bool(decision.actions),
+            needs_turn=bool(decision.actions) or len(decision.noted.jobs) < len(stored.supervision.jobs),
             decision=decision,
             next_due=latest if decision.next_due is None else min(latest, decision.next_due),
             is_idle=is_idle,
@@ -265,18 +265,24 @@ class Supervisor:
             case DiscoverPartitions():
                 self._probe.discover_partitions()
             case ConfirmPositions():
-                self._confirm_positions()
+                self._confirm_positions(observation.at)
             case Terminate(reason=reason):
                 with suppress(SupervisionError):  # it was terminated in between
                     self.store.terminate(by=self._claimant.dag_id, reason=reason)
 
-    def _confirm_positions(self) -> None:
-        """Write that everything is read, for each partition of an idle source that no job has leased since."""
+    def _confirm_positions(self, at: datetime) -> None:
+        """Write that everything is read, for each partition of an idle source that no job has leased since.
+
+        :param at: the instant of the turn (aware). It is noted last, so that what dies before is repeated.
+        """
         for partition in list(self._coordinator.view.partitions(PartitionStatus.UNASSIGNED)):
             progress = self._probe.confirmed_progress(partition)
             if progress is not None:
                 with suppress(PartitionUpdateError):  # a job leased it, and continues from there
                     self._coordinator.store.transact(update=[partition.with_progress(progress)])
+        stored = self.store.acquire(self._claimant)
+        if (idle := stored.supervision.idle) is not None:
+            self._write(stored, replace(stored.supervision, idle=replace(idle, confirmed_at=at)))
 
     def _start(self, job: SupervisedJob, decision: Decision, observation: Observation, launcher: Launcher) -> None:
         settings, spec = observation.settings, self._observer.spec(job.spec_version)

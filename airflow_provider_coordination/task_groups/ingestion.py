@@ -11,19 +11,22 @@ from dataclasses import replace
 from typing import Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import BaseOperator, TaskGroup, XComArg, get_current_context, task
+from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg, get_current_context, task
 
 from airflow_provider_coordination.airflow_names import REMOVED_PASSES, AirflowFailException
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.intervals import Delivered, IntervalLedger
 from airflow_provider_coordination.coordination.registry import registered
 from airflow_provider_coordination.decorators import acknowledges_task
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, int_value
 from airflow_provider_coordination.operators.claims import check_job
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator, work_for_jobs
+from airflow_provider_coordination.operators.interval_events import IntervalCompleteOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sources.reads import Reads
+from airflow_provider_coordination.sources.watermarks import watermark_of
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import BY_JOB, DOWNSTREAM, AcknowledgmentSettings
 
@@ -45,6 +48,8 @@ SUMMED_FIELDS = (
 COUNTED_FIELDS = ("completed", "lost", "handed_over", "resting")
 """The lists in the jobs' summaries whose lengths are summed."""
 SUCCEEDED, FAILED, UPSTREAM_FAILED = "success", "failed", "upstream_failed"
+MAX_INTERVALS = 100
+"""The maximum number of intervals that one run reports."""
 MAX_SHOWN = 10
 """The maximum number of failed partitions that a summary names."""
 
@@ -207,6 +212,8 @@ def coordinated_ingestion(
     pool: str | None = None,
     check: Callable[..., Any] | None = None,
     deferrable: bool | None = None,
+    completed: Asset | None = None,
+    corrected: Asset | None = None,
     coordination_conn_id: str = CoordinationHook.default_conn_name,
     group_id: str = "ingestion",
     default_args: Mapping[str, Any] | None = None,
@@ -215,7 +222,8 @@ def coordinated_ingestion(
     """Return a task group that ingests a source, from finding its partitions to a summary of its jobs.
 
     Its tasks are: `sync_shards` or `create_partitions`, `plan_jobs`, the mapped `ingest`, with acknowledgments `check`
-    and `wait_for_acknowledgments`, then `summarize` and `done`. If there is no work, no job is started: `ingest` is
+    and `wait_for_acknowledgments`, with `completed` also `find_intervals` and the mapped `interval_complete`, then
+    `summarize` and `done`. If there is no work, no job is started: `ingest` is
     skipped, and the summary reports it. A failed job fails the group, after the summary is written.
 
     :param ingestion: what to ingest: from where, to where, and how. Its `reads` decides which operator creates the
@@ -235,13 +243,16 @@ def coordinated_ingestion(
     :param check: a function that checks what the jobs delivered before it is acknowledged. It becomes a task like those
         of `@task.acknowledges`.
     :param deferrable: whether tasks wait in the triggerer if they can; None for Airflow's default.
+    :param completed: the asset whose events report complete intervals, if `completes` of the ingestion is set: one task
+        for each interval, after the jobs; see `IntervalCompleteOperator`.
+    :param corrected: the asset whose events report records that were delivered after their interval was reported.
     :param coordination_conn_id: the connection of type `coordination`.
     :param group_id: the group's id.
     :param default_args: the default arguments of all tasks in the group.
     :param job_arguments: all other arguments are for the jobs; see `CoordinatedSparkSubmitOperator`.
     :raises ValueError: if arguments contradict each other.
     """
-    check_job(ingestion, None)
+    check_job(ingestion, None, job_arguments.get("group"))
     reads, acknowledgments = ingestion.reads, ingestion.acknowledgments
     _check(reads, partitions, check, acknowledgments)
     if check is not None:
@@ -250,6 +261,7 @@ def coordinated_ingestion(
         raise ValueError("'interval' and a task in 'partitions' are both given; the task sets its bounds; remove one")
     if interval is None and deduplicate_against is not None:
         raise ValueError("'deduplicate_against' is given without 'interval'; give 'interval', or remove it")
+    source_of_intervals = _check_intervals(ingestion, completed, corrected)
     job_name = job_arguments.pop("name", group_id)
     waiting: dict[str, Any] = {} if deferrable is None else {"deferrable": deferrable}
     group_args: Any = dict(default_args or {})
@@ -325,6 +337,33 @@ def coordinated_ingestion(
         )
         # The summary is written whatever the outcome of the jobs; all tasks decide the outcome of the group.
         before = [planned, *before_the_end, summary]
+        if completed is not None:
+            found: Any = task(task_id="find_intervals", trigger_rule="all_done")(find_intervals)(
+                source_of_intervals, coordination_conn_id=coordination_conn_id
+            )
+            reporting: dict[str, Any] = {
+                "source": source_of_intervals,
+                "waits": False,
+                "coordination_conn_id": coordination_conn_id,
+            }
+            intervals = IntervalCompleteOperator.partial(
+                task_id="interval_complete",
+                asset=completed,
+                max_active_tis_per_dag=1,
+                **reporting,
+            ).expand(number=found)
+            before_the_end[-1] >> found
+            before += [found, intervals]
+            if corrected is not None:
+                correct = IntervalCompleteOperator(
+                    task_id="interval_corrected",
+                    asset=corrected,
+                    corrections=True,
+                    trigger_rule="all_done",
+                    **reporting,
+                )
+                intervals >> correct
+                before.append(correct)
         done: Any
         if REMOVED_PASSES:
             done = EmptyOperator(task_id="done", trigger_rule="none_failed")
@@ -334,6 +373,37 @@ def coordinated_ingestion(
         [supplied, planned, before_the_end[-1]] >> summary
         before >> done
     return group
+
+
+def find_intervals(source: str, *, coordination_conn_id: str) -> list[int]:
+    """Return a number for each interval of a source that is complete and was not reported; none if there is none.
+
+    :param source: the source's name.
+    :param coordination_conn_id: the connection of type `coordination`.
+    """
+    view = CoordinationHook(coordination_conn_id).view(source)
+    with closing(view.store):
+        watermark, counted = watermark_of(view), IntervalLedger(view).fold()
+    complete = 0
+    if watermark is not None and counted is not None:
+        _, ledger = counted
+        complete = ledger.complete(Delivered(watermark.until, watermark.is_finished))
+    log.info("source=%s: %d intervals to report, watermark %s", source, complete, watermark)
+    return list(range(min(complete, MAX_INTERVALS)))
+
+
+def _check_intervals(ingestion: Ingestion, completed: Asset | None, corrected: Asset | None) -> str:
+    """Return the source whose intervals are reported.
+
+    :raises ValueError: if arguments contradict each other.
+    """
+    if completed is None:
+        if corrected is not None:
+            raise ValueError("'corrected' is given without 'completed'; give both, or remove it")
+        return ""
+    if ingestion.completes is None:
+        raise ValueError("'completed' is given, but the ingestion counts no intervals; set its 'completes'")
+    return ingestion.source or ingestion.reads.default_source
 
 
 def creating_operator(reads: Reads) -> type[BaseOperator]:

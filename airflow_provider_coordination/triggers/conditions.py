@@ -14,6 +14,7 @@ from enum import Flag, auto
 
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.queues import QueueAddress
+from airflow_provider_coordination.sources.watermarks import Watermark
 from airflow_provider_coordination.supervisor.supervision import Claimant
 
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -37,6 +38,8 @@ class Wanted(Flag):
     """Which followed jobs have no outcome."""
     SUSPENSION = auto()
     """Whether the source is suspended."""
+    WATERMARK = auto()
+    """Up to when everything that arrived is delivered; this reads all partitions."""
     SUPERVISION = auto()
     """Whether a supervisor must start or end something; this also queries the source."""
 
@@ -59,6 +62,7 @@ class SourceSnapshot:
     :param jobs: the jobs without an outcome, by owner, and whether each one is overdue: it did not begin, or gave no
         sign of life, in time. None if they were not listed.
     :param is_suspended: whether the source is suspended.
+    :param watermark: the watermark of the source; None if it has none.
     :param messages: the queues that have messages to receive; none in a suspended source.
     :param turns: the reason to wake each supervisor, as one word, by claimant; supervisors that may sleep are left out.
     """
@@ -74,6 +78,7 @@ class SourceSnapshot:
     parked_until: datetime = ALWAYS
     jobs: Mapping[str, bool] | None = None
     is_suspended: bool = False
+    watermark: Watermark | None = None
     messages: frozenset[QueueAddress] = frozenset()
     turns: Mapping[Claimant, str] = field(default_factory=dict)
 
@@ -148,6 +153,26 @@ class PartitionsDone(Condition):
             return "parked"
         behind = snapshot.is_unfinished if self.instant is None else snapshot.delivered_until < self.instant
         return "done" if snapshot.exists and not behind else None
+
+
+@dataclass(frozen=True)
+class WatermarkReached(Condition):
+    """Everything that arrived before an instant is delivered, or a partition that holds the watermark is parked.
+
+    :param until: the instant (aware); None for any watermark.
+    """
+
+    until: datetime | None
+    wanted = Wanted.WATERMARK
+
+    @override
+    def met_by(self, snapshot: SourceSnapshot) -> str | None:
+        watermark = snapshot.watermark
+        if watermark is None:
+            return None
+        if watermark.has_reached(self.until or NEVER):
+            return "reached"
+        return "parked" if self.until is not None and watermark.parked_before(self.until) else None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from airflow_provider_coordination.triggers.conditions import (
     PartitionsDone,
     PartitionsReopened,
     SetsEnded,
+    WatermarkReached,
     WorkAvailable,
 )
 from airflow_provider_coordination.triggers.deferral import Settling, SourceTrigger, error_payload, event
@@ -70,6 +71,23 @@ class PartitionsCompletedTrigger(SourceTrigger):
     @override
     def condition(self) -> Condition:
         return PartitionsDone(None if self.delivered_until is None else parse_instant(self.delivered_until))
+
+
+class WatermarkTrigger(SourceTrigger):
+    """Fires when everything that arrived before an instant is delivered, or a partition that is behind is parked.
+
+    :param until: the instant, as `format_instant` writes it; None for any watermark.
+
+    The other parameters are those of `SourceTrigger`. The status of the event is `reached` or `parked`.
+    """
+
+    def __init__(self, *, until: str | None = None, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.until = until
+
+    @override
+    def condition(self) -> Condition:
+        return WatermarkReached(None if self.until is None else parse_instant(self.until))
 
 
 class PartitionsReopenedTrigger(SourceTrigger):

@@ -6,7 +6,8 @@ hangs blocks only its own threads; the event loop never waits for a store.
 
 The cost of a poll depends on what is wanted, not on the number of triggers. A poll in which nothing is due makes one
 query for the next expiry and one for the next reopening. Waiting for acknowledgment sets adds one query, waiting for
-availability or a job adds two, waiting for completion one to three. A supervisor reads its item, its jobs and the
+availability or a job adds two, waiting for completion one to three, and waiting for the
+watermark reads all partitions. A supervisor reads its item, its jobs and the
 unfinished partitions; it queries the source itself once a period. The supervisor of an idle source polls once a period.
 A queue is asked for messages every 20 seconds, and
 whether messages are kept is looked up once a minute. Whether the source is suspended is read at most once
@@ -42,6 +43,7 @@ from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.supervision import supervisor_of
 from airflow_provider_coordination.sources.kept_messages import KeptMessages
 from airflow_provider_coordination.sources.queues import Queue, QueueAddress
+from airflow_provider_coordination.sources.watermarks import watermark_of
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.supervisor.turn import Supervisor, TurnPoll
@@ -281,6 +283,7 @@ class SourcePoller:
             is_parked=parked_until is not None,
             parked_until=ALWAYS if parked_until is None else parked_until,
             is_suspended=Wanted.SUSPENSION in wanted and self.coordinator.view.suspension() is not None,
+            watermark=watermark_of(self.coordinator.view) if Wanted.WATERMARK in wanted else None,
             jobs=None if jobs is None else {owner: at is not None and at <= began for owner, at in jobs.items()},
             messages=self._messages.waiting(queues),
             turns=turns,

@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.store import latest_completed
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.sources.kinds import inspect_partition, open_loss
 from airflow_provider_coordination.sources.source_kind import Inspection
+from airflow_provider_coordination.sources.watermarks import Watermark, watermark_of
 from airflow_provider_coordination.supervisor.status import is_abandoned
 from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
 from airflow_provider_coordination.ui.access import is_paused
@@ -30,6 +31,7 @@ from airflow_provider_coordination.ui.manual import MANUAL
 from airflow_provider_coordination.ui.workers import registered_workers
 
 BOUNDS = ScanLimits(partitions=20_000, seconds=0.2)
+WATERMARK_PARTITIONS = 10_000
 TREND_BUCKETS = 12
 TREND_STEP = timedelta(minutes=5)
 TREND_PAGE = 500
@@ -93,7 +95,8 @@ class SourceCard:
     20,000 they are exact. `is_complete` is whether the statistics cover every unfinished partition; else `failing`,
     `expired_leases`, `lag` and `throughput` are lower bounds, and null where none was found. `sinks` are those of the
     job that reported last. `pages` are the source's pages in addition to those of every source: of its kind, and of
-    its supervisor. `oldest_waiting_seconds` is how long the partition that waits longest has waited.
+    its supervisor. `oldest_waiting_seconds` is how long the partition that waits longest has waited. `watermark` is
+    null if records have no time of arrival, or the source has too many partitions.
     """
 
     connection_id: str
@@ -117,6 +120,7 @@ class SourceCard:
     completed: list[int | None]
     is_complete: bool
     sinks: list[SinkReport]
+    watermark: Watermark | None
     alarms: list[Alarm]
 
 
@@ -168,6 +172,7 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
         completed=completed,
         is_complete=statistics.is_complete and statistics.parked_is_exact and trend_is_complete,
         sinks=sinks_of(reports),
+        watermark=watermark_of(view) if sum(statistics.partitions.values()) <= WATERMARK_PARTITIONS else None,
         alarms=[],
     )
     alarms = [

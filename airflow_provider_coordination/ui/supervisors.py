@@ -13,6 +13,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Response
 
+from airflow_provider_coordination.audit.report import AuditFinding, AuditReport, State
+from airflow_provider_coordination.audit.source_audit import audit_source
+from airflow_provider_coordination.audit.trace import BatchTrace, SinkTrace, trace_batch
 from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     SourceError,
@@ -20,8 +23,9 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.partition_actions import PARTITION_ACTIONS, UserAction
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.connections import AirflowConnections
-from airflow_provider_coordination.hooks.supervision import checks_against_source
+from airflow_provider_coordination.hooks.supervision import checks_against_source, sinks_of_supervised
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
+from airflow_provider_coordination.spark.ledger import LedgerEntry
 from airflow_provider_coordination.supervisor.facts import (
     ParseErrors,
     SourceStats,
@@ -47,7 +51,15 @@ from airflow_provider_coordination.ui.access import (
     may_change_connection,
     may_read_connection,
 )
-from airflow_provider_coordination.ui.bodies import ReasonBody, ResetAllBody, ResetBody, ResumeBody, SubmitBody
+from airflow_provider_coordination.ui.bodies import (
+    Owner,
+    ReasonBody,
+    ResetAllBody,
+    ResetBody,
+    ResumeBody,
+    SubmitBody,
+    known_owner,
+)
 from airflow_provider_coordination.ui.store_queries import (
     EXPENSIVE,
     SOURCE,
@@ -65,6 +77,8 @@ SUPERVISOR = SOURCE + "/supervisor"
 STATUS_COOLDOWN = 3.0
 """Counting completed partitions is expensive on DynamoDB."""
 MAX_VERSIONS = 50
+MAX_FINDINGS = 100
+MAX_BATCH_CHARACTERS = 2000
 WITHOUT_CHECK = ", or submit the spec with 'connect' false, without a check against the source"
 
 Handler = Callable[..., Any]
@@ -126,6 +140,65 @@ class UserActions:
     supervisors: list[UserAction]
 
 
+@dataclass(frozen=True, kw_only=True)
+class AuditFacts:
+    """The audit of a supervised source by metadata.
+
+    :param source: its name.
+    :param state: its state.
+    :param partitions: the number of its partitions, in all sinks together.
+    :param complete: the number of those that are complete.
+    :param findings: the first findings, those that are not explained before the others.
+    :param left: the number of findings that are left out.
+    :param notes: what could not be compared.
+    """
+
+    source: str
+    state: str
+    partitions: int
+    complete: int
+    findings: list[AuditFinding]
+    left: int
+    notes: list[str]
+
+    @classmethod
+    def of(cls, report: AuditReport) -> AuditFacts:
+        """Return the facts of a report."""
+        every = sorted(report.findings, key=lambda finding: finding.is_explained)
+        partitions = [each for sink in report.sinks for each in sink.partitions]
+        return cls(
+            source=report.source,
+            state=report.state,
+            partitions=len(partitions),
+            complete=sum(each.state is State.COMPLETE for each in partitions),
+            findings=every[:MAX_FINDINGS],
+            left=max(len(every) - MAX_FINDINGS, 0),
+            notes=[note for sink in report.sinks for note in sink.notes],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceFacts:
+    """Where the rows of a batch come from.
+
+    :param batch: the batch, with its range and its origin.
+    :param owner: the job that delivered it, with its task; None if unknown.
+    :param is_pending: whether the store still waits for a sink.
+    :param sinks: what each sink has of it.
+    """
+
+    batch: LedgerEntry
+    owner: Owner | None
+    is_pending: bool
+    sinks: list[SinkTrace]
+
+    @classmethod
+    def of(cls, found: BatchTrace) -> TraceFacts:
+        """Return the facts of a trace."""
+        owner = known_owner(found.batch.origin.owner or None)
+        return cls(batch=found.batch, owner=owner, is_pending=found.is_pending, sinks=found.sinks)
+
+
 BODIES: Mapping[str, type[ReasonBody]] = {"submit": SubmitBody, "resume": ResumeBody, "reset": ResetBody}
 """The bodies of verbs that take more than a reason."""
 RESULTS: Mapping[str, type] = {"submit": SubmissionFacts, "reset": ResetFacts}
@@ -144,9 +217,12 @@ def router() -> APIRouter:
         (f"{SUPERVISOR}/health", health, SupervisorHealth),
         (f"{SUPERVISOR}/stats", stats, SourceStats),
         (f"{SUPERVISOR}/parse-errors", parse_errors, ParseErrors),
+        (f"{SUPERVISOR}/trace", trace, TraceFacts),
     )
     for path, handler, model in reads:
         routes.get(path, dependencies=[may_read_connection()], response_model=model)(handler)
+    checks = may_change_connection("coordination.audit_source", ReasonBody)
+    routes.post(f"{SUPERVISOR}/audit", dependencies=checks, response_model=AuditFacts)(audit_sinks)
     for name, verb in VERBS.items():
         body, path = BODIES.get(name, ReasonBody), SUPERVISOR if name == "submit" else f"{SUPERVISOR}/{name}"
         checks = may_change_connection(f"coordination.{name}_supervisor", body)
@@ -229,6 +305,34 @@ def _part_of(found: dict[str, Any], part: type[SupervisorHealth] | type[SourceSt
 async def parse_errors(queries: Queries, connection_id: str, source: str) -> Response:
     """Return how many bad records were found, where they are, and those that jobs listed in the last day."""
     return await _read_supervisor(queries, connection_id, source, "parse errors", read_parse_errors)
+
+
+async def trace(
+    queries: Queries,
+    connection_id: str,
+    source: str,
+    batch: Annotated[str, Query(min_length=1, max_length=MAX_BATCH_CHARACTERS)],
+    position: Annotated[str | None, Query(max_length=MAX_BATCH_CHARACTERS)] = None,
+) -> Response:
+    """Return where the rows of a batch come from, and what each sink of the spec has of it."""
+
+    def read(view: SourceView) -> TraceFacts:
+        return TraceFacts.of(trace_batch(view, sinks_of_supervised(view), batch, position or None))
+
+    return await _read_supervisor(queries, connection_id, source, ("trace", batch, position), read)
+
+
+async def audit_sinks(queries: Queries, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
+    """Compare what was read of a source with what the sinks of its spec have, by metadata."""
+
+    def act() -> bytes:
+        facts = queries.stores.query_source(
+            connection_id, source, lambda view: AuditFacts.of(audit_source(view, sinks_of_supervised(view)))
+        )
+        audit(user, "audit of the source", connection_id, source, reason=body.reason, outcomes=[facts.state])
+        return json_text(facts)
+
+    return json_response(await queries.run_action(connection_id, act))
 
 
 # Verbs

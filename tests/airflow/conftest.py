@@ -7,8 +7,7 @@ import os
 import shlex
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,12 +15,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.execution_time import task_runner
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.support.approvals import Comms
 from tests.support.kubernetes_api import KubernetesApi, kubernetes_api
 from tests.support.servers import unavailable
 from tests.support.split_stream import SplitStream
+from tests.support.waiting import until
 
 SECRET = "wJalrXUtnFEMI-not-for-anyones-eyes"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -80,6 +82,21 @@ def context() -> dict[str, Any]:
         "ti": SimpleNamespace(dag_id="dag", run_id="run", task_id="task", map_index=3, try_number=2),
         "task_state_store": None,
     }
+
+
+@pytest.fixture
+def comms(monkeypatch: pytest.MonkeyPatch) -> Comms:
+    """Where the questions go that a task asks a person."""
+    comms = Comms()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", comms, raising=False)
+    return comms
+
+
+@pytest.fixture
+def in_try(context: Any) -> Any:
+    """The context of a try that can ask a person."""
+    context["ti"].id = "0199d0d8-7a5e-7000-8000-000000000001"
+    return context
 
 
 @dataclass
@@ -167,9 +184,7 @@ class StubSpark:
         return [json.loads(file.read_text()) for file in sorted(self.folder.glob("call-*.json"))]
 
     def wait_for_a_call(self) -> None:
-        deadline = time.monotonic() + 120
-        while not self.calls and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: self.calls)
 
 
 @pytest.fixture
@@ -220,11 +235,3 @@ def run_dag(dag: Any, **params: Any) -> Any:
     bag.bag_dag(dag)
     sync_bag_to_db(bag, bundle_name="tests", bundle_version=None)
     return dag.test(run_conf=params)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Return once something holds, which takes two minutes at most."""
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -18,6 +18,7 @@ from tests.support.aggregation import aggregate
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
+from tests.support.waiting import PATIENCE_SECONDS
 
 GOOD = {"id": "1", "at": "2026-01-01T00:00:00Z", "amount": 1.5}
 
@@ -141,7 +142,7 @@ def test_slow_source_counts_as_unreachable(stream: Stream) -> None:
     ends = threading.Event()
 
     def service(kind: object, settings: object) -> Any:
-        ends.wait(60)
+        ends.wait(PATIENCE_SECONDS)
         return stream.service
 
     try:

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG, Asset, BaseOperator
 
 from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.operators import supervisor
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
+from airflow_provider_coordination.operators.audit import AuditOperator
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.interval_events import IntervalCompleteOperator
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
 from airflow_provider_coordination.operators.partitions import ReleasePartitionsOperator, ResetPartitionsOperator
 from airflow_provider_coordination.operators.prepared_jobs import FollowJobOperator
@@ -30,6 +32,7 @@ from airflow_provider_coordination.operators.supervisor import (
     SupervisorStatusOperator,
 )
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
+from airflow_provider_coordination.sensors.intervals import IntervalCompleteSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
 from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBExport
@@ -50,6 +53,8 @@ GIVEN: dict[type[Any], Mapping[str, Any]] = {
     AcknowledgeOperator: {},
     AcknowledgmentSensor: {},
     CreatePartitionsOperator: {"partitions": ["p"]},
+    IntervalCompleteOperator: {"asset": Asset("clicks by hour")},
+    IntervalCompleteSensor: {"interval_end": "2026-01-01T01:00:00Z"},
     ShardSyncOperator: {"reads": KinesisStreams("clicks")},
     PartitionsAvailableSensor: {},
     PartitionsCompletedSensor: {},
@@ -64,6 +69,7 @@ GIVEN: dict[type[Any], Mapping[str, Any]] = {
             "writes": {"parquet": {"path": "/lake"}},
         }
     },
+    AuditOperator: {"writes": ParquetDataset("/lake")},
     SupervisorHistoryOperator: {},
     SupervisorParseErrorsOperator: {},
     SupervisorStatusOperator: {},

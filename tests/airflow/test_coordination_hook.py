@@ -20,6 +20,7 @@ from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.airflow.conftest import SECRET
 from tests.support.dynamodb_server import DynamoDbServer
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def settings_of(connect: Any, conn_type: str = "coordination", **fields: Any) -> Any:
@@ -321,7 +322,7 @@ def test_slow_connection_lookup_blocks_no_other_hook(
     connect: Any, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect("coordination_default", "coordination", extra={"url": store_url})
-    look_up, both = BaseHook.get_connection, threading.Barrier(2, timeout=60)
+    look_up, both = BaseHook.get_connection, threading.Barrier(2, timeout=PATIENCE_SECONDS)
 
     def slow(conn_id: str) -> Any:
         both.wait()

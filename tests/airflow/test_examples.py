@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
+from airflow import sdk
 
+from airflow_provider_coordination.sensors.intervals import IntervalCompleteSensor
 from tests.conftest import REPOSITORY
 
 SUBMITTED_TO_A_CLOUD = ("dataproc_serverless_ingestion", "emr_ingestion", "emr_serverless_ingestion")
@@ -24,3 +27,11 @@ def test_every_example_dag_is_named_by_a_system_test(example: Path) -> None:
     assert dag_ids
     tests = OF_SUBMITTERS if example.stem in SUBMITTED_TO_A_CLOUD else TESTS
     assert [dag_id for dag_id in dag_ids if f'"{dag_id}"' not in tests] == []
+
+
+def test_hour_report_waits_where_assets_have_no_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sdk, "PartitionedAssetTimetable", None, raising=False)  # as before Airflow 3.2
+    wait = runpy.run_path(str(REPOSITORY / "dags" / "complete_hours.py"))["wait"]
+    assert isinstance(wait, IntervalCompleteSensor)
+    assert (wait.dag.dag_id, wait.downstream_task_ids) == ("hour_report", {"report"})
+    assert type(wait.dag.schedule).__name__ == "CronDataIntervalTimetable"

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_view import GLOBAL_STATE_KEY
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.airflow.conftest import REPOSITORY
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.integration  # needs no server, but whole processes, and so seconds
 
@@ -77,13 +77,13 @@ class RunningTry:
 
     def wait_for_a_page(self) -> int:
         """Wait until its first page is created; return the number of the task's own process."""
-        wait_until(lambda: (self.page.exists() and bool(self.page.read_text())) or self.process.poll() is not None)
+        until(lambda: (self.page.exists() and bool(self.page.read_text())) or self.process.poll() is not None)
         assert self.process.poll() is None, self.log.read_text()
         return int(self.page.read_text())
 
     def end(self) -> str:
         """Wait for its end; return the log."""
-        self.process.wait(120)
+        self.process.wait(PATIENCE_SECONDS)
         return self.log.read_text()
 
 
@@ -127,7 +127,7 @@ def start(tmp_path: Path, store_url: str) -> Iterator[Callable[..., RunningTry]]
         (tmp_path / f"stop-{each.number}").unlink(missing_ok=True)
         if each.process.poll() is None:
             each.process.kill()
-        each.process.wait(60)
+        each.process.wait(PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -196,11 +196,3 @@ def summary(tmp_path: Path, number: int) -> dict[str, object]:
     asked = [json.loads(line) for line in (tmp_path / f"requests-{number}.jsonl").read_text().splitlines()]
     [left] = [each["body"] for each in asked if each["path"].endswith("/return_value")]
     return dict(json.loads(left) if isinstance(left, str) else left)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError("it did not happen within two minutes")

@@ -19,6 +19,7 @@ from airflow_provider_coordination.sensors.partitions import PartitionsCompleted
 from tests.airflow.conftest import REPOSITORY
 from tests.support.airflow_stats import influxdb_stats, set_no_stats, set_stats
 from tests.support.metric_receivers import StatsdReceiver, otlp_receiver
+from tests.support.waiting import PATIENCE_SECONDS
 
 CREATED = CoordinationMetric.PARTITIONS_CREATED
 TAGS = {"source": "clicks", "store": "sqlite"}
@@ -84,7 +85,7 @@ def run_task(tmp_path: Path, store_url: str) -> Any:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
         assert done.returncode == 0, done.stdout

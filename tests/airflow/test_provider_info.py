@@ -30,6 +30,7 @@ from airflow_provider_coordination.operators.spark_submit import CoordinatedSpar
 from airflow_provider_coordination.stores.kind import STORE_KINDS
 from airflow_provider_coordination.supervisor.spec_keys import reads_classes, writes_classes
 from tests.airflow.conftest import REPOSITORY
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def test_provider_info_is_valid_by_the_airflow_schema() -> None:
@@ -113,7 +114,12 @@ def test_modules_import_without_warnings_or_heavy_dependencies() -> None:
         for found in pkgutil.walk_packages(whole.__path__, f"{whole.__name__}."):
             importlib.import_module(found.name)"""
     done = subprocess.run(
-        [sys.executable, "-c", look, *names], capture_output=True, text=True, check=False, timeout=120, cwd=REPOSITORY
+        [sys.executable, "-c", look, *names],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        cwd=REPOSITORY,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "heavy: []"
@@ -230,7 +236,7 @@ def test_airflow_discovers_the_provider_and_its_form(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     (form,) = get_provider_info()["connection-types"]

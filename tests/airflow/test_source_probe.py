@@ -16,6 +16,7 @@ from airflow_provider_coordination.hooks.supervision import SourceProbe
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from tests.airflow.conftest import SECRET, FakeKinesis
 from tests.support.dynamodb_server import REGION, DynamoDbServer
+from tests.support.waiting import PATIENCE_SECONDS
 
 WRITES = [{"parquet": {"path": "/lake/clicks"}}]
 
@@ -95,7 +96,7 @@ def test_hanging_stream_is_lost_contact_until_it_responds(
     resumed = threading.Event()
 
     def hung(operation: str, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        resumed.wait(60)
+        resumed.wait(PATIENCE_SECONDS)
         return answers(operation, request)
 
     monkeypatch.setattr(kinesis, "answer", hung)

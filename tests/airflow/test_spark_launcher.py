@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -32,6 +31,7 @@ from airflow_provider_coordination.supervisor.supervision import SupervisedJob
 from airflow_provider_coordination.supervisor.turn import JobRequest
 from tests.airflow.conftest import SECRET, StubSpark
 from tests.support.kubernetes_api import KubernetesApi
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("temporary")  # no job leaves anything elsewhere
 
@@ -167,10 +167,7 @@ def test_local_job_is_ended_with_its_processes(
 
     launcher.end(job, order().spec, "it did not end in time")
 
-    deadline = time.monotonic() + 60
-    while processes(job) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes(job) == []
+    until(lambda: processes(job) == [])
 
 
 CLUSTERS = {
@@ -320,9 +317,7 @@ def test_running_host_serves_later_members(
     spark.will(outcome={"exit_code": 0}, sleep=600)
     launcher.start(member(order()))
     requests = group_of(launcher)
-    deadline = time.monotonic() + 60
-    while not any(host.has_begun for host in requests.jobs.unfinished()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: any(host.has_begun for host in requests.jobs.unfinished()))
     later = member(order())
     launcher.start(later)
     assert len(spark.calls) == 1
@@ -353,12 +348,10 @@ def test_host_that_does_not_start_ends_its_members(
     spark.will(lines=["no Java here"], exit=1)
     ordered = member(order())
     launcher.start(ordered)
-    deadline = time.monotonic() + 60
-    while (job := jobs.get(ordered.job.owner)) and job.outcome is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert job is not None and job.outcome is not None
-    assert job.outcome["error"] == "the Spark application of group 'small' ended: exit code 1"
-    assert "no Java here" in job.outcome["tail"]
+    outcome = until(lambda: (job := jobs.get(ordered.job.owner)) and job.outcome)
+    assert outcome is not None
+    assert outcome["error"] == "the Spark application of group 'small' ended: exit code 1"
+    assert "no Java here" in outcome["tail"]
 
 
 def test_unsubmitted_host_leaves_no_request(
@@ -375,7 +368,7 @@ def test_group_without_a_fernet_key_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "")
-    with pytest.raises(ConfigurationError, match=r"'tuning.group' is 'small'.*'\[core\] fernet_key', which is empty"):
+    with pytest.raises(ConfigurationError, match=r"field 'group' is 'small'.*'\[core\] fernet_key', which is empty"):
         launcher.start(member(order()))
     assert (spark.calls, jobs.of_task("supervisor/clicks")) == ([], [])
 

@@ -23,6 +23,7 @@ from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.turn import task_of
 from airflow_provider_coordination.triggers.supervisor import SupervisorTrigger, mark_of
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
+from tests.support.lineage_receiver import LineageReceiver
 
 pytestmark = pytest.mark.usefixtures("temporary")  # no job leaves anything elsewhere
 
@@ -295,6 +296,31 @@ def test_failed_job_is_logged_once_with_its_last_output(
 
     shown = [record.message for record in caplog.records if "job failed" in record.message]
     assert [("no such column" in line, "the last line" in line) for line in shown] == [(True, True)]
+
+
+@pytest.mark.integration  # needs no server, but OpenLineage's modules, and so seconds
+def test_ended_jobs_are_reported_to_openlineage_once(
+    file: Path, coordination: SourceCoordinator, jobs: Callable[[], list[Job]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.openlineage.plugins.listener import get_openlineage_listener
+
+    task, context = operator(file), in_run()
+    context |= {"task": task}
+    context["dag_run"].logical_date = datetime.now(UTC)
+    with LineageReceiver() as receiver:
+        get_openlineage_listener.cache_clear()
+        monkeypatch.setenv("AIRFLOW__OPENLINEAGE__TRANSPORT", receiver.transport)
+        trigger = deferred(task, context)
+        for job, code in zip(jobs(), (0, 1), strict=True):
+            outcome = Outcome(exit_code=code, error="no such column" if code else None)
+            Jobs(coordination.view).end(job.owner, outcome.to_mapping())
+        for _ in range(2):
+            deferred(task, context, event_of(trigger))
+        get_openlineage_listener.cache_clear()
+
+    assert sorted(event["eventType"] for event in receiver.events) == ["COMPLETE", "FAIL", "START", "START"]
+    assert {event["inputs"][0]["name"] for event in receiver.events} == {"clicks"}
+    assert {event["job"]["name"] for event in receiver.events} == {"supervise_clicks.supervise.clicks"}
 
 
 def test_failed_trigger_fails_the_try(file: Path) -> None:

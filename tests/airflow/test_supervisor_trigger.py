@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.triggers import supervisor
 from airflow_provider_coordination.triggers.supervisor import SupervisorTrigger, mark_of
 from tests.airflow.conftest import SECRET, FakeKinesis
+from tests.support.waiting import until
 from tests.support.watched import WatchedStore, first_payload, watched_store
 
 BEGAN = datetime.now(UTC) - timedelta(minutes=5)
@@ -84,10 +84,7 @@ def test_idle_trigger_keeps_the_lease_and_records_the_poll(
     source.view.suspensions.suspend(by="a person")
 
     def resume_once_seen() -> None:
-        deadline = time.monotonic() + 60
-        while (stored := supervision.get()) is None or stored.supervision.polled_at is None:
-            assert time.monotonic() < deadline, "the look was never noted"
-            time.sleep(0.01)
+        until(lambda: (stored := supervision.get()) and stored.supervision.polled_at)
         source.view.suspensions.resume()
 
     first_payload(trigger(), while_waiting=resume_once_seen)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_coordination.spark.outcome import SUMMARY_MARK
+from airflow_provider_coordination.spark.outcome import EXIT_FAILED, SUMMARY_MARK
 from tests.airflow.conftest import REPOSITORY, StubSpark
 
 pytestmark = pytest.mark.integration  # needs no server, but whole processes, and so seconds
@@ -39,10 +39,71 @@ SUMMARY = {
     "batches_delivered": 1,
     "records_by_sink": {"main": 7},
     "columns": {"id": "string"},
+    "column_lineage": {"columns": {"id": {"id": ["IDENTITY"]}}, "rows": {}},
     "ranges": {
         "clicks:1767268800:shardId-000000000000": {"from": "1", "to": "2", "records": 7, "last_arrival": None},
     },
 }
+
+
+def run_task(spark: StubSpark, folder: Path, url: str) -> subprocess.CompletedProcess[str]:
+    """Run the task in a process, with what it sends to Airflow and OpenLineage in files of a folder.
+
+    :param url: the URL of the store.
+    """
+    (folder / "dags").mkdir()
+    (folder / "dags" / "ingestion.py").write_text(DAG_FILE % spark.path)
+    connections = {
+        "COORDINATION_DEFAULT": {
+            "conn_type": "coordination", "login": "postgres", "password": STORE,
+            "extra": {"url": url, "max_attempts": 7, "max_closed_count": 1},
+        },
+        "AWS_DEFAULT": {
+            "conn_type": "aws", "login": "AKIAEXAMPLE", "password": KEY,
+            "extra": {"region_name": "eu-west-1", "aws_session_token": TOKEN},
+        },
+        "SPARK_DEFAULT": {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}},
+    }  # fmt: skip
+    return subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("task_process.py")), "ingestion.py", "ingestion", "ingest"],
+        env={
+            **os.environ,
+            **{f"AIRFLOW_CONN_{name}": json.dumps(connection) for name, connection in connections.items()},
+            "PYTHONPATH": str(REPOSITORY),
+            "AIRFLOW_HOME": str(folder / "airflow"),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow.db",
+            "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
+            "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+                {"type": "file", "log_file_path": str(folder / "lineage.jsonl"), "append": True}
+            ),
+            "TASK_REQUESTS": str(folder / "requests.jsonl"),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_failed_task_reports_its_job_and_no_secret(spark: StubSpark, tmp_path: Path, postgres_url: str) -> None:
+    import sqlalchemy as sa
+
+    url = sa.make_url(postgres_url)
+    url = url.set(query={**url.query, "user": str(url.username)}, username=None)
+    error = f" ERROR airflow_provider_coordination.spark.application: failed: partition=s: {KEY} is refused"
+    spark.will(lines=[SUMMARY_MARK + json.dumps(SUMMARY), error], exit=EXIT_FAILED)
+    done = run_task(spark, tmp_path, url.render_as_string(hide_password=False))
+
+    lineage = (tmp_path / "lineage.jsonl").read_text()
+    failed = [json.loads(line) for line in lineage.splitlines()][-1]
+    facets = failed["run"]["facets"]
+    assert (failed["eventType"], facets["coordination"]["records"]) == ("FAIL", 7), done.stdout
+    assert "*** is refused" in facets["errorMessage"]["message"]
+    assert [each["name"] for each in (*failed["inputs"], *failed["outputs"])] == ["clicks", "/tmp/lake/clicks"]
+    assert failed["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 7
+    for secret in (STORE, KEY, TOKEN):
+        assert secret not in lineage and secret not in done.stdout
 
 
 def test_airflow_receives_the_results_and_no_secret(spark: StubSpark, tmp_path: Path, postgres_url: str) -> None:
@@ -51,40 +112,8 @@ def test_airflow_receives_the_results_and_no_secret(spark: StubSpark, tmp_path: 
     url = sa.make_url(postgres_url)
     url = url.set(query={**url.query, "user": str(url.username)}, username=None)
     spark.will(lines=["working", SUMMARY_MARK + json.dumps(SUMMARY)])
-    (tmp_path / "dags").mkdir()
-    (tmp_path / "dags" / "ingestion.py").write_text(DAG_FILE % spark.path)
+    done = run_task(spark, tmp_path, url.render_as_string(hide_password=False))
     requests, events = tmp_path / "requests.jsonl", tmp_path / "lineage.jsonl"
-    connections = {
-        "COORDINATION_DEFAULT": {
-            "conn_type": "coordination", "login": "postgres", "password": STORE,
-            "extra": {"url": url.render_as_string(hide_password=False), "max_attempts": 7, "max_closed_count": 1},
-        },
-        "AWS_DEFAULT": {
-            "conn_type": "aws", "login": "AKIAEXAMPLE", "password": KEY,
-            "extra": {"region_name": "eu-west-1", "aws_session_token": TOKEN},
-        },
-        "SPARK_DEFAULT": {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}},
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("task_process.py")), "ingestion.py", "ingestion", "ingest"],
-        env={
-            **os.environ,
-            **{f"AIRFLOW_CONN_{name}": json.dumps(connection) for name, connection in connections.items()},
-            "PYTHONPATH": str(REPOSITORY),
-            "AIRFLOW_HOME": str(tmp_path / "airflow"),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path}/airflow.db",
-            "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
-            "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
-                {"type": "file", "log_file_path": str(events), "append": True}
-            ),
-            "TASK_REQUESTS": str(requests),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=240,
-        check=False,
-    )
     assert done.returncode == 0, done.stdout
     api_requests, lineage = requests.read_text(), events.read_text()
     policy = spark.calls[0]["settings"]["retry_policy"]
@@ -98,7 +127,8 @@ def test_airflow_receives_the_results_and_no_secret(spark: StubSpark, tmp_path: 
     calls = [json.loads(line) for line in api_requests.splitlines()]
     assert any("rtif" in call["path"] for call in calls), "templates were rendered"
     [xcom] = [call["body"] for call in calls if call["path"].endswith("/return_value")]
-    assert json.loads(xcom)["records_delivered"] == 7 if isinstance(xcom, str) else xcom["records_delivered"] == 7
+    result = json.loads(xcom) if isinstance(xcom, str) else xcom
+    assert result["records_delivered"] == 7 and "column_lineage" not in result
     [succeeded] = [call["body"] for call in calls if isinstance(call["body"], dict) and "outlet_events" in call["body"]]
     [event] = succeeded["outlet_events"]
     assert (event["extra"]["source"], event["extra"]["records"]) == ("clicks", 7)
@@ -112,4 +142,5 @@ def test_airflow_receives_the_results_and_no_secret(spark: StubSpark, tmp_path: 
     assert (wrote["namespace"], wrote["name"]) == ("file", "/tmp/lake/clicks")
     assert wrote["outputFacets"]["outputStatistics"]["rowCount"] == 7
     assert wrote["facets"]["schema"]["fields"][0]["name"] == "id"
+    assert wrote["facets"]["columnLineage"]["fields"]["id"]["inputFields"][0]["field"] == "id"
     assert complete["run"]["facets"]["coordination"]["source"] == "clicks"

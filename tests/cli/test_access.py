@@ -25,6 +25,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.redaction import without_secrets
 from tests.cli.conftest import Clicks, Shell
+from tests.support.waiting import PATIENCE_SECONDS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECRET = "wJalrXUtnFEMI-not-for-anyones-eyes"
@@ -62,7 +63,7 @@ def run(*args: str, environment: Mapping[str, str] | None = None, before: str = 
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
     )
 
 
@@ -232,8 +233,8 @@ class Terminal:
         # Read all the while: a terminal that nobody reads stands still.
         reader = threading.Thread(target=_read_all, args=(ours, shown), daemon=True)
         reader.start()
-        out, _ = process.communicate(timeout=120)
-        reader.join(timeout=60)
+        out, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        reader.join(PATIENCE_SECONDS)
         os.close(ours)
         return process.returncode, out.decode(), shown.decode()
 

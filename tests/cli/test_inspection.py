@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from airflow_provider_coordination.coordination.intervals import IntervalLedger
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.sources.items import FailedItem, PartitionProgress
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from tests.cli.conftest import Clicks, Shell
 from tests.support.clock import ManualClock
 
@@ -259,3 +263,34 @@ def test_invalid_options_are_wrong_usage(shell: Shell, clicks: Clicks, options: 
     ended = shell("partitions", "clicks", *options)
     assert (ended.exit_code, ended.out) == (2, "")
     assert ended.err.startswith("error: ") and ended.err.count("\n") == 1
+
+
+def test_watermark_shows_what_holds_it(shell: Shell, clicks: Clicks) -> None:
+    progress = ShardProgress(
+        stream="clicks", shard_id="shardId-0", parent_shard_ids=(), starting_hash_key="0",
+        ending_hash_key=str(2**128 - 1), delivered_until=clicks.clock.now(),
+    )  # fmt: skip
+    clicks.a.create_partitions({"clicks:1:shardId-0": progress.to_mapping()})
+    clicks.clock.advance(60)
+    assert shell("watermark", "clicks").out.splitlines() == [
+        "sink       delivered until",
+        "all sinks  2025-12-31T23:59:57.000000Z (63 s ago)",
+        "held by             delivered until                         reason",
+        "clicks:1:shardId-0  2025-12-31T23:59:57.000000Z (63 s ago)  no job reads it",
+    ]
+    IntervalLedger(clicks.a.view).begin(timedelta(hours=1), clicks.clock.now())
+    assert shell("watermark", "clicks").out.splitlines()[2:4] == [
+        "intervals of  next to report                           late records",
+        "PT1H          2026-01-01T01:00:00.000000Z (in 59 min)  0",
+    ]
+    (record,) = shell("watermark", "clicks", "--json").records
+    assert record["intervals"] == {"every": 3600, "next": "2026-01-01T01:00:00.000000Z", "late_records": 0}
+    assert (record["until"], record["is_finished"], record["sinks"]) == ("2025-12-31T23:59:57.000000Z", False, {})
+    assert [hold["reason"] for hold in record["held_by"]] == ["no job reads it"]
+
+
+def test_source_without_times_of_arrival_has_no_watermark(shell: Shell, clicks: Clicks) -> None:
+    clicks.waiting("p")
+    ended = shell("watermark", "clicks")
+    assert ended.out == "" and ended.err.startswith("Source clicks has no watermark: ")
+    assert shell("watermark", "clicks", "--json").records[0]["until"] is None

@@ -31,7 +31,7 @@ def fleet() -> Fleet:
 
 def asked(fleet: Fleet, taker: str = "b", **options: Any) -> tuple[Job, Job]:
     """A worker that holds everything, and another one that has asked it for p0."""
-    a, b = Job(fleet, "a"), Job(fleet, taker, **options)
+    a, b = Job(fleet, "a"), Job(fleet, taker, **{"max_leases_to_steal": 1, **options})
     assert a.round() == ["p0", "p1", "p2", "p3"]
     assert b.round() == []
     assert b.balancer.is_waiting
@@ -49,6 +49,12 @@ def test_worker_without_free_leases_is_handed_its_share(fleet: Fleet) -> None:
     assert (a.held, b.held) == (["p2", "p3"], ["p0", "p1"])
     assert b.count(CoordinationMetric.HANDOVERS_REQUESTED) == a.count(CoordinationMetric.HANDOVERS_GIVEN) == 2
     assert b.count(CoordinationMetric.HANDOVERS_FORCED) == 0
+
+
+def test_small_share_is_handed_over_at_once(fleet: Fleet) -> None:
+    a, b = asked(fleet, max_leases_to_steal=None)
+    a.round()
+    assert b.round() == ["p0", "p1"] and not b.balancer.is_waiting
 
 
 def test_handed_over_partition_changes_owner_at_once(fleet: Fleet) -> None:
@@ -124,7 +130,7 @@ def test_unanswered_worker_takes_the_lease_after_its_deadline(fleet: Fleet) -> N
 
 def test_deadlines_are_independent_of_wall_clocks(fleet: Fleet) -> None:
     clocks = {name: ManualClock() for name in "ab"}
-    a, b = (Job(fleet, name, clock) for name, clock in clocks.items())
+    a, b = (Job(fleet, name, clock, max_leases_to_steal=1) for name, clock in clocks.items())
     a.round()
     b.round()
     a.slow = {"p0"}
@@ -527,7 +533,7 @@ def test_partitions_are_listed_six_times_per_ownership_timeout(fleet: Fleet) -> 
         fleet.clock.advance(1)
         a.renew()
         a.round()
-    listings = (fleet.store.calls.count("query") - 60) / 4  # three statuses, of which one has a page
+    listings = (fleet.store.calls.count("query") - 60) / 3  # one query for each status
     assert listings == 6
 
 

@@ -87,7 +87,7 @@ def test_refused_jobs_end_with_the_reason(place: Place) -> None:
 
 
 def test_settings_beyond_the_limit_of_an_item_are_refused(place: Place) -> None:
-    with pytest.raises(ConfigurationError, match=r"source 'clicks' have 60001 characters.* leave 'tuning.group' out"):
+    with pytest.raises(ConfigurationError, match=r"source 'clicks' have 60001 characters.* leave 'group' out"):
         place.requests().add("job", "clicks", "x" * (MAX_SEALED_CHARACTERS + 1))
 
 

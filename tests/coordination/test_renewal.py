@@ -9,6 +9,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.held_leases import LeaseRenewer
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
+from tests.support.waiting import until
 
 
 def a_coordinator() -> SourceCoordinator:
@@ -28,7 +29,7 @@ def a_coordinator() -> SourceCoordinator:
 def test_leases_outlive_their_timeout_while_renewed() -> None:
     coordinator = a_coordinator()
     with LeaseRenewer(coordinator.leases):
-        wait_until(lambda: coordinator.leases.held["x"].version >= 5)
+        until(lambda: coordinator.leases.held["x"].version >= 5)
         assert coordinator.leases.owns("x")
 
 
@@ -43,20 +44,10 @@ def test_failing_store_does_not_end_renewal() -> None:
 
     coordinator.leases.renew_due = fail_twice  # type: ignore[method-assign]
     with LeaseRenewer(coordinator.leases):
-        wait_until(lambda: coordinator.leases.held["x"].version >= 2)
+        until(lambda: coordinator.leases.held["x"].version >= 2)
 
 
 def test_leaving_the_block_ends_the_thread() -> None:
     with LeaseRenewer(a_coordinator().leases):
         assert any(thread.name == "lease-renewal" for thread in threading.enumerate())
     assert not any(thread.name == "lease-renewal" for thread in threading.enumerate())
-
-
-def wait_until(condition: object) -> None:
-    assert callable(condition)
-    done = threading.Event()
-    for _ in range(2000):
-        if condition():
-            return
-        done.wait(0.01)
-    raise AssertionError("it did not happen within 20 s")

@@ -25,6 +25,7 @@ from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.coordination.fleet import GLOBAL_FAMILY, MARGIN, TIMEOUT, Fleet, keys, seconds
 from tests.coordination.unreliable_store import NOT_MADE, Fault
+from tests.support.waiting import until
 
 SUPPLIER_FAILURES = "coordination.supplier_failures"
 
@@ -577,21 +578,12 @@ def test_global_state_is_renewed_while_the_supplier_is_slow(lazy: bool) -> None:
 
     def listing() -> Iterator[Page]:
         start = version()
-        wait_until(lambda: version() >= start + 3)  # more than a whole lease
+        until(lambda: version() >= start + 3)  # more than a whole lease
         assert worker("b").supply(never) is None
         yield Page({"x": {}})
 
     assert worker("a").supply(lambda state: listing() if lazy else list(listing())) == ["x"]
     assert not any(thread.name == "lease-renewal" for thread in threading.enumerate())
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(2000):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not happen within 20 s")
 
 
 # The next partition

@@ -49,9 +49,8 @@ MUTATIONS = {
     ),
     "staged files are listed, and none is an empty result": Mutation(
         "spark/sinks/parquet.py",
-        '        for staged in self._alone.sealed(attempt)["files"]:\n',
-        "        self._alone.sealed(attempt)\n"
-        "        from airflow_provider_coordination.spark.storage import delete_file, files_below\n"
+        "        for staged in files:\n",
+        "        from airflow_provider_coordination.spark.storage import delete_file, file_size, files_below\n"
         "        found = [file for file in files_below(self.staging(attempt)) if file.endswith('.parquet')]\n"
         "        if not found:\n"
         "            delete_file(self.file(attempt.batch_id))\n"
@@ -73,11 +72,11 @@ MUTATIONS = {
     ),
     "an empty result deletes what it replaces": Mutation(
         "spark/sinks/parquet.py",
-        '        for staged in self._alone.sealed(attempt)["files"]:\n',
-        '        if not self._alone.sealed(attempt)["files"]:\n'
+        "        for staged in files:\n",
+        "        if not files:\n"
         "            from airflow_provider_coordination.spark.storage import delete_file\n"
         "            delete_file(self.file(attempt.batch_id))\n"
-        '        for staged in self._alone.sealed(attempt)["files"]:\n',
+        "        for staged in files:\n",
         "spark/sinks/test_parquet.py::test_late_commit_without_rows_leaves_the_next_file",
     ),
     "what was published is not as good as what was landed": Mutation(

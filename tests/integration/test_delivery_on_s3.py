@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -31,6 +30,7 @@ from airflow_provider_coordination.spark.storage import open_files
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.s3_server import OPEN_BUCKET, S3Server
 from tests.support.sinks import an_attempt
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.share(0.3)
 
@@ -152,8 +152,10 @@ def test_delivery_creates_no_folder_objects(s3: S3Server, s3_bucket: str, root: 
     owner = Owner(root, s3.settings, values=[3])
     owner.sink.check()
     owner.deliver()
-    listed = s3.client().list_objects_v2(Bucket=s3_bucket)["Contents"]
-    assert [each["Key"] for each in listed if "_landing" not in each["Key"]] == [f"lake/{BATCH}.parquet"]
+    keys = [each["Key"] for each in s3.client().list_objects_v2(Bucket=s3_bucket)["Contents"]]
+    [ledger] = [key for key in keys if "/_ledger/" in key]
+    assert ledger.endswith(".json")
+    assert [key for key in keys if "_landing" not in key and key != ledger] == [f"lake/{BATCH}.parquet"]
 
 
 def test_rejected_delivery_is_replaced(s3: S3Server, root: str) -> None:
@@ -207,10 +209,10 @@ def while_held(network: FaultyS3, former: Owner, act: Callable[[], None]) -> Exc
     former.prepare()
     thread = threading.Thread(target=commit)
     thread.start()
-    assert held.reached.wait(30)
+    assert held.reached.wait(PATIENCE_SECONDS)
     act()
     held.let_through.set()
-    thread.join(30)
+    thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     return raised[0] if raised else None
 
@@ -288,13 +290,11 @@ def test_copies_in_a_bucket_run_in_parallel(network: FaultyS3, root: str) -> Non
     slow = network.make("PUT .*/new/part-0.parquet", Fault.HELD)
     with ThreadPoolExecutor(1) as pool:
         copying = pool.submit(storage.link_files, files, f"{root}/new", access)
-        assert slow.reached.wait(30)
-        until = time.monotonic() + 30
-        while len(storage.files_below(f"{root}/new", access)) < 2 and time.monotonic() < until:
-            time.sleep(0.01)
+        assert slow.reached.wait(PATIENCE_SECONDS)
+        until(lambda: len(storage.files_below(f"{root}/new", access)) >= 2)
         assert len(storage.files_below(f"{root}/new", access)) == 2
         slow.let_through.set()
-        copies = copying.result(30)
+        copies = copying.result(PATIENCE_SECONDS)
     assert [storage.read_text(copy, access) for copy in copies] == files
 
 
@@ -306,11 +306,11 @@ def test_failed_copy_leaves_no_other_copy_in_progress(network: FaultyS3, root: s
         copying = pool.submit(
             storage.link_files, [f"{root}/_landing/0", f"{root}/_landing/gone"], f"{root}/new", access
         )
-        assert slow.reached.wait(30)
+        assert slow.reached.wait(PATIENCE_SECONDS)
         assert not copying.done()
         slow.let_through.set()
         with pytest.raises(MissingFileError):
-            copying.result(30)
+            copying.result(PATIENCE_SECONDS)
     assert len(storage.files_below(f"{root}/new", access)) == 1
 
 
@@ -352,11 +352,11 @@ def test_upload_without_its_source_is_aborted(s3: S3Server, s3_bucket: str, netw
     former.prepare()
     with ThreadPoolExecutor(1) as pool:
         committing = pool.submit(former.commit)
-        assert held.reached.wait(30)
+        assert held.reached.wait(PATIENCE_SECONDS)
         storage.delete_file(former.attempt.file, Access(((root, s3.settings),)))
         held.let_through.set()
         with pytest.raises(MissingFileError, match="is gone"):
-            committing.result(30)
+            committing.result(PATIENCE_SECONDS)
     assert former.visible is None and uploads(s3, s3_bucket) == []
 
 
@@ -451,10 +451,10 @@ def test_looping_reader_sees_each_batch_whole_or_absent(
         reading = pool.submit(read)
         try:
             for delivered in [pool.submit(deliver, number) for number in range(1, 40)]:
-                delivered.result(60)
+                delivered.result(PATIENCE_SECONDS)
         finally:
             done.set()
-        reading.result(60)
+        reading.result(PATIENCE_SECONDS)
     assert seen == 40
 
 

@@ -9,6 +9,7 @@ from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.sinks import owed
 from tests.support.delta_tables import batches_in
 from tests.support.sinks import SINKS, BatchRows, SinkTarget, an_attempt
+from tests.support.waiting import PATIENCE_SECONDS
 
 ROUNDS = 15
 
@@ -17,7 +18,7 @@ def deliver_all(folder: Path, token: int, ready: object) -> None:
     """Deliver batches that the other process delivers too, each under its own lease, and some of its own."""
     target = SinkTarget(SINKS["delta"], folder)
     sink = target.sink()
-    ready.wait(60)  # type: ignore[attr-defined]
+    ready.wait(PATIENCE_SECONDS)  # type: ignore[attr-defined]
     for number in range(ROUNDS):
         shared, mine = an_attempt(f"shared-{number}", token), an_attempt(f"own-{token}-{number}", token)
         values = {shared.batch_id: [number, token], mine.batch_id: [number]}
@@ -40,7 +41,7 @@ def test_concurrent_processes_commit_each_batch_once(tmp_path: Path) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(300)
+        process.join(PATIENCE_SECONDS)
     assert [process.exitcode for process in processes] == [0, 0]
     found = batches_in(folder)
     assert {batch_id for batch_id in found if batch_id.startswith("own")} == {

@@ -18,6 +18,7 @@ from airflow_provider_coordination.spark.sinks import Sink, make_sinks
 from airflow_provider_coordination.spark.writes import sinks_of
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 VALUES = BatchRows({"a-1": [1, 2], "b-1": [3]})
@@ -86,5 +87,5 @@ def test_delivery_survives_a_catalog_that_drops_connections(
             time.sleep(0.1)
         assert sink_b.is_alive(), "it waits"
         server.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
-        sink_b.join(30)
+        sink_b.join(PATIENCE_SECONDS)
     assert not sink_b.is_alive() and rows_of(sink) == [1, 2, 3]

@@ -38,6 +38,7 @@ from tests.support.freezing import Calls, Strike
 from tests.support.landed_tables import deliver as deliver_landed
 from tests.support.s3_server import ALLOWED, DENIED, REGION, S3Server
 from tests.support.sinks import BatchRows, SinkTarget, an_attempt, files_named_by, under_next_lease
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.integration, pytest.mark.share(0.3)]
 COMMIT = "POST .*/tables/clicks$"
@@ -110,10 +111,10 @@ def test_second_of_two_concurrent_commits_follows_the_first(target: SinkTarget, 
     held = network.make(COMMIT, Fault.HELD)
     job = threading.Thread(target=one.commit, args=([A],), daemon=True)
     job.start()
-    assert held.reached.wait(30)
+    assert held.reached.wait(PATIENCE_SECONDS)
     other.commit([B])
     held.let_through.set()
-    job.join(30)
+    job.join(PATIENCE_SECONDS)
     assert not job.is_alive()
     commits = [request for request in network.requests if request.endswith("/tables/clicks") and "POST" in request]
     assert len(commits) == 5, "one makes the table, one each adds to it, and one is refused"
@@ -150,12 +151,12 @@ def test_late_commit_of_the_previous_owner_is_refused(target: SinkTarget, networ
 
     job = threading.Thread(target=go_on, daemon=True)
     job.start()
-    assert held.reached.wait(30)
+    assert held.reached.wait(PATIENCE_SECONDS)
     again = under_next_lease(B)
     owner.sweep({B.folder: again.fencing_token})
     target.deliver({"b-1": [3]}, [again], owner)
     held.let_through.set()
-    job.join(30)
+    job.join(PATIENCE_SECONDS)
     assert not job.is_alive() and failed == []  # it finds the batch in
     assert target.visible == VALUES and _is_whole(target)
 
@@ -175,10 +176,10 @@ def test_table_dropped_before_the_commit_is_not_recreated(target: SinkTarget, ne
 
     job = threading.Thread(target=commit, daemon=True)
     job.start()
-    assert held.reached.wait(30)
+    assert held.reached.wait(PATIENCE_SECONDS)
     target.sink()._table._open_catalog().drop_table("lake.clicks")  # type: ignore[attr-defined]
     held.let_through.set()
-    job.join(30)
+    job.join(PATIENCE_SECONDS)
     assert not job.is_alive()
     [error] = failed
     assert isinstance(error, DeliveryError) and "was dropped after the job began" in str(error)

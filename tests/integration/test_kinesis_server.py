@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from airflow_provider_coordination.sources.kinesis.shards import list_shards
 from tests.support.kinesis_server.clock import RealClock
 from tests.support.kinesis_server.http import KinesisAccount, KinesisServer
 from tests.support.kinesis_server.process import KinesisServerProcess
+from tests.support.waiting import until
 
 FIRST_SHARD = "shardId-000000000000"
 
@@ -72,7 +71,7 @@ def test_disconnected_subscriber_is_noticed(kinesis_account: KinesisAccount) -> 
 
     events.close()
 
-    wait_until(lambda: FIRST_SHARD not in consumer.subscriptions)
+    until(lambda: FIRST_SHARD not in consumer.subscriptions)
 
 
 def test_waiting_subscriber_receives_new_records(kinesis_server: KinesisServer) -> None:
@@ -83,13 +82,6 @@ def test_waiting_subscriber_receives_new_records(kinesis_server: KinesisServer) 
     account.client().put_record(StreamName="clicks", Data=b"1", PartitionKey="k")
 
     assert [record["Data"] for record in next(events)["SubscribeToShardEvent"]["Records"]] == [b"1"]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_stopping_server_releases_waiting_clients() -> None:

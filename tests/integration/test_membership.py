@@ -23,6 +23,7 @@ from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT
 from airflow_provider_coordination.spark.slots import land_in_slots
 from demo.local_kinesis import LocalKinesis
 from tests.support.spark_job import Pipeline
+from tests.support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -95,15 +96,15 @@ def test_cancelling_a_members_landing_spares_the_others(
         source: threads.submit(as_member, context, source, partial(work, source)) for source in begun
     }
     for event in begun.values():
-        assert event.wait(30)
+        assert event.wait(PATIENCE_SECONDS)
     tracker = context.statusTracker()
     while len(tracker.getActiveJobsIds()) < 2:
         time.sleep(0.05)
     as_member(context, "clicks", lambda: cancel(joined["clicks"]))
     with pytest.raises(Exception, match="cancelled"):
-        working["clicks"].result(30)
+        working["clicks"].result(PATIENCE_SECONDS)
     release.touch()
-    assert working["views"].result(30) == [Row(1)]
+    assert working["views"].result(PATIENCE_SECONDS) == [Row(1)]
 
 
 def test_landings_of_all_members_wait_in_one_queue(spark: SparkSession, tmp_path: Path) -> None:
@@ -161,7 +162,11 @@ def test_member_that_fails_stops_no_other(
         run(views, None),
         run(broken, "no_such_module:clean"),
     ]
-    assert [each.result(400).exit_code for each in ends] == [EXIT_SUCCESS, EXIT_SUCCESS, EXIT_CONFIGURATION]
+    assert [each.result(PATIENCE_SECONDS).exit_code for each in ends] == [
+        EXIT_SUCCESS,
+        EXIT_SUCCESS,
+        EXIT_CONFIGURATION,
+    ]
     clicks.assert_exactly_once()
     views.assert_exactly_once()
     assert not broken.delivered()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import SourceUnavailableError
 from airflow_provider_coordination.sources.s3.kind import S3Objects
-from airflow_provider_coordination.sources.s3.listing import S3Listing
+from airflow_provider_coordination.sources.s3.listing import S3Listing, listing_of
 from airflow_provider_coordination.sources.s3.objects import (
     BucketNotFoundError,
     DeletionError,
@@ -61,6 +61,16 @@ def scan(worker: SourceCoordinator, settings: S3Objects) -> list[list[str]]:
         assert partition is not None
         packs.append([item["uri"].partition("/in/")[2] for item in partition.progress["items"]])
     return sorted(packs)
+
+
+def test_listing_is_as_of_the_clock_of_the_server(put: Callable[..., None], settings: S3Objects) -> None:
+    put("in/a")
+    listing, began = listing_of(settings.paths[0], settings.aws), datetime.now(UTC)
+    [page] = listing.pages()
+    assert listing.as_of is not None
+    # The header has whole seconds; the instant precedes the request.
+    assert began - timedelta(seconds=2) <= listing.as_of <= datetime.now(UTC)
+    assert page.found[0].modified <= datetime.now(UTC)
 
 
 def listed(settings: S3Objects, s3: S3Server) -> list[ListedObject]:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 WORKER = """
 import sys, time
@@ -74,13 +74,10 @@ def test_stopped_worker_cannot_write_after_losing_its_lease(url: str) -> None:
     assert worker.stdout is not None
     assert worker.stdout.readline() == "working\n"
     os.kill(worker.pid, signal.SIGSTOP)
-    deadline = time.monotonic() + 120
-    while not other.leases.acquire(1):
-        assert time.monotonic() < deadline, "the lease of the stopped worker never ran out"
-        time.sleep(0.1)
+    until(lambda: other.leases.acquire(1))
     taken = other.leases.save_progress("x", {"by": "other"})
     os.kill(worker.pid, signal.SIGCONT)
-    output, _ = worker.communicate(timeout=120)
+    output, _ = worker.communicate(timeout=PATIENCE_SECONDS)
     lines = [line for line in output.splitlines() if line != "working"]
     assert len(lines) == 6 and all(line.startswith("refused:") for line in lines), output
     assert other.view.get("x") == taken

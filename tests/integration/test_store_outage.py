@@ -19,6 +19,7 @@ from airflow_provider_coordination.stores.sql import SqlStore
 from tests.support.cable import Cable
 from tests.support.depth import at_depth
 from tests.support.fleet import FakeStream, Fleet
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -81,7 +82,7 @@ def test_jobs_survive_a_database_outage(
     def vanish(phase: str) -> None:
         if phase == "landed" and not hasattr(at_work, "begun"):
             at_work.begun = True
-            both_work.wait(60)  # a job cannot begin without the store
+            both_work.wait(PATIENCE_SECONDS)  # a job cannot begin without the store
         if phase == "recorded" and not begun.is_set():
             begun.set()
             stream.send(60)

@@ -148,6 +148,7 @@ def test_values_are_landed_unchanged(types: TypeDelivery, cases: list[Case]) -> 
         assert sent(landed[case.column].combine_chunks()) == expected(case), case.name
 
 
+@pytest.mark.share(0.34)
 @pytest.mark.parametrize("sink", SINKS)
 def test_external_readers_get_values_as_sent(delivered_types: TypeDelivery, sink: str) -> None:
     changed = []

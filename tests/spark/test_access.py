@@ -14,6 +14,7 @@ from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, SinkS
 from airflow_provider_coordination.spark.storage import open_files
 from tests.support.fake_aws import fake_aws
 from tests.support.job_settings import ingest
+from tests.support.waiting import PATIENCE_SECONDS
 
 LAKE, RAW, ELSE, TABLE = (AwsSettings(region=f"eu-west-{n}") for n in range(1, 5))
 ACCESS = Access(
@@ -98,7 +99,7 @@ def test_threads_fetch_credentials_once_per_process(monkeypatch: pytest.MonkeyPa
         )
 
         def open_one(number: int) -> object:
-            begin.wait(60)
+            begin.wait(PATIENCE_SECONDS)
             bucket = f"s3://lake-{number % 4}/clicks"
             return open_files(bucket, Access(((bucket, aws),)))[0].filesystem
 

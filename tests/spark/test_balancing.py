@@ -20,6 +20,7 @@ from airflow_provider_coordination.spark.delivery import Prepared
 from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from tests.support.fleet import FakeStream, Fleet
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 LEASE_SECONDS = 1.2
 
@@ -55,25 +56,16 @@ def owners(fleet: Fleet) -> Counter[str | None]:
     return Counter(partition.owner for partition in fleet.look.view.partitions())
 
 
-def eventually(condition: Callable[[], object]) -> None:
-    waiting = threading.Event()
-    for _ in range(2000):
-        if condition():
-            return
-        waiting.wait(0.01)
-    raise AssertionError("it did not happen within 20 s")
-
-
 def test_later_job_is_handed_half_of_the_shards(tmp_path: Path) -> None:
     fleet = a_fleet(tmp_path, shards=4)
     fleet.stream.send(40)
     with running(fleet) as start:
         first = start()
-        eventually(lambda: owners(fleet) == {"job-1": 4})
+        until(lambda: owners(fleet) == {"job-1": 4})
         second = start()
-        eventually(lambda: owners(fleet) == {"job-1": 2, "job-2": 2})
+        until(lambda: owners(fleet) == {"job-1": 2, "job-2": 2})
         fleet.stream.send(40)
-        eventually(lambda: fleet.delivered().total() >= 80)
+        until(lambda: fleet.delivered().total() >= 80)
     one, two = first.result(), second.result()
     assert fleet.delivered() == Counter(fleet.stream.sent)
     assert (
@@ -91,15 +83,15 @@ def test_slow_delivery_is_handed_over_and_delivered_once(tmp_path: Path) -> None
     def stalls(phase: str) -> None:
         if phase == "delivering" and not stuck.is_set():
             stuck.set()
-            go_on.wait(60)
+            go_on.wait(PATIENCE_SECONDS)
 
     fleet.stream.send(2)
     with running(fleet) as start:
         first = start(observer=stalls, handover_timeout=0.2)
-        eventually(stuck.is_set)
+        until(stuck.is_set)
         start(handover_timeout=0.2)
-        eventually(lambda: owners(fleet)["job-2"] == 1)
-        eventually(lambda: fleet.delivered().total() == 1)
+        until(lambda: owners(fleet)["job-2"] == 1)
+        until(lambda: fleet.delivered().total() == 1)
         go_on.set()
     one = first.result()
     assert fleet.delivered() == Counter(fleet.stream.sent)
@@ -114,16 +106,16 @@ def test_failure_after_a_handover_is_no_job_failure(tmp_path: Path) -> None:
         def prepare(self, *details: Any, **more: Any) -> Mapping[str, Prepared | Exception]:
             if not stuck.is_set():
                 stuck.set()
-                go_on.wait(60)
+                go_on.wait(PATIENCE_SECONDS)
                 raise OSError("the next owner swept the file")
             return super().prepare(*details, **more)
 
     fleet.stream.send(2)
     with running(fleet) as start:
         first = start(delivery=SweptDelivery(str(tmp_path)), handover_timeout=0.2)
-        eventually(stuck.is_set)
+        until(stuck.is_set)
         start(handover_timeout=0.2)
-        eventually(lambda: fleet.delivered().total() == 1)
+        until(lambda: fleet.delivered().total() == 1)
         go_on.set()
     one = first.result()
     assert fleet.delivered() == Counter(fleet.stream.sent)
@@ -140,7 +132,7 @@ def test_stopped_job_gives_everything_back_without_handovers(tmp_path: Path, cap
             keys = [partition.partition_key for partition in fleet.look.view.partitions()]
             lease_requests = [LeaseRequest(key=key, giver="job-1", since=datetime.now(UTC)) for key in keys]
             other.workers.register(lease_requests=lease_requests)
-            eventually(lambda: "partition requested by another worker" in caplog.text)  # by the job's renewal thread
+            until(lambda: "partition requested by another worker" in caplog.text)  # by the job's renewal thread
         if phase == "recorded":
             stop.set()
 

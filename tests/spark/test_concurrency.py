@@ -8,6 +8,7 @@ from contextvars import ContextVar
 import pytest
 
 from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
+from tests.support.waiting import PATIENCE_SECONDS
 
 who: ContextVar[str] = ContextVar("who", default="")
 
@@ -27,7 +28,9 @@ def test_results_are_ordered_with_their_errors(at_once: int) -> None:
 
 def test_maximum_number_of_calls_run_at_once() -> None:
     together = threading.Barrier(3)
-    assert [result for _, result in side_by_side(range(6), lambda _: together.wait(60) >= 0, 3)] == [True] * 6
+    assert [result for _, result in side_by_side(range(6), lambda _: together.wait(PATIENCE_SECONDS) >= 0, 3)] == [
+        True
+    ] * 6
 
 
 def test_waiting_results_never_exceed_allowed_calls() -> None:

@@ -20,8 +20,7 @@ from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.spark.stop_conditions import STOPPED
 from tests.support.fleet import EPOCH, PHASES, FakeStream, Fleet
-
-SECONDS = 20
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -59,16 +58,6 @@ class InterceptedDelivery(ParquetLandedDelivery):
         for attempt in attempts:
             self._first(attempt.batch_id)
         return super().prepare(attempts, sinks)
-
-
-def until(condition: Callable[[], bool]) -> bool:
-    """Wait until something is so; return whether it is."""
-    waited = threading.Event()
-    for _ in range(SECONDS * 100):
-        if condition():
-            return True
-        waited.wait(0.01)
-    return False
 
 
 def shard_of(fleet: Fleet, batch_id: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from airflow_provider_coordination.spark.group_application import Host, Register
 from airflow_provider_coordination.spark.outcome import EXIT_FAILED, EXIT_SUCCESS, FollowedJob, Outcome
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.group_hosts import GROUP, FakeApplications, Requester, coordinator, host_settings
+from tests.support.waiting import until
 
 WAIT_SECONDS = 60.0
 
@@ -196,12 +196,3 @@ def test_request_after_the_end_is_served_by_the_same_process(world: World) -> No
         world.serve()
     assert world.applications.begun == {"late": 1}
     assert [state(world, owner) for owner in ("host", "host:2", "host:3")] == [JobState.ENDED, JobState.ENDED, None]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    waited = threading.Event()
-    for _ in range(int(WAIT_SECONDS * 100)):
-        if condition():
-            return
-        waited.wait(0.01)
-    raise AssertionError("it never became so")

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_coordination.audit.source_audit import audit_source
+from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from tests.support.depth import examples
 from tests.support.fleet import PHASES, MortalWorker
 from tests.support.history import History
@@ -68,6 +70,16 @@ def check_everything(history: History) -> None:
     assert history.delivered == Counter(history.sent)
     assert history.out_of_order() == []
     assert history.unfinished() == []
+    assert audited(history) == []
+
+
+def audited(history: History) -> list[str]:
+    """Return what an audit of the dataset finds and the store does not explain."""
+    sink = SinkSettings(name="main", kind="parquet", location=str(history.folder))
+    report = audit_source(history.look.view, [sink], reads_rows=True)
+    return [
+        str(each) for each in report.findings if not each.is_explained and (history.delivered or each.partition_key)
+    ]
 
 
 @pytest.mark.integration
@@ -98,6 +110,7 @@ def test_records_lost_before_reading_are_reported_alone(story: list[tuple[str, A
         assert set(history.delivered.values()) <= {1}
         assert history.out_of_order() == []
         assert history.unfinished() == []
+        assert audited(history) == []
         if set(history.sent) - set(history.delivered):
             assert history.losses > 0, "data loss is never silent"
 

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 NEEDLESS = (
     "airflow",
     "alembic",
@@ -28,7 +30,9 @@ NEEDLESS = (
 def imported_by(module: str) -> set[str]:
     """Return the modules that a new Python has once it has imported one."""
     program = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+    )
     return set(json.loads(done.stdout))
 
 

@@ -20,6 +20,7 @@ from airflow_provider_coordination.spark.item_file import (
 )
 from airflow_provider_coordination.spark.slots import LandingOptions
 from tests.support.items import named
+from tests.support.waiting import PATIENCE_SECONDS
 
 PLAN = ItemPlan(
     source_identifier="s|PARTITION", partition_key="p", kind="memory", fencing_token=7, items=named("a"), start=""
@@ -151,7 +152,7 @@ def test_file_above_its_share_waits_for_another_above_it(options: LandingOptions
         assert room.memory._held == sum(each._held.bytes - ROW_GROUP for each in (one, other))
         assert not waiting.done()
         one.keep(write=True)
-        waiting.result(10)
+        waiting.result(PATIENCE_SECONDS)
         assert room.beyond.locked()
         other.drop()
         assert room.memory.hold_now(EVERYTHING) and not room.beyond.locked()

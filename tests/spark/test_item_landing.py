@@ -40,6 +40,7 @@ from airflow_provider_coordination.spark.slots import LandingOptions, distribute
 from tests.support.depth import examples
 from tests.support.items import FakeItem, FakeSource, named
 from tests.support.kinesis_server.clock import VirtualClock
+from tests.support.waiting import PATIENCE_SECONDS
 
 DAMAGED = ItemUnreadableError("it is damaged")
 GONE = ItemGoneError("it is gone")
@@ -574,7 +575,7 @@ def slot(folder: LandingFolder, source: Any, partitions: int, memory: int, at_on
 def test_slot_reads_partitions_in_parallel_within_memory_and_source_limits(
     folder: LandingFolder, memory: int, at_once: int, expected: int
 ) -> None:
-    together = threading.Barrier(expected, timeout=30)
+    together = threading.Barrier(expected, timeout=PATIENCE_SECONDS)
     lock, now, most = threading.Lock(), 0, 0
 
     class CountingSource(FakeSource):

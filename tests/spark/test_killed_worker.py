@@ -14,6 +14,7 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandin
 from airflow_provider_coordination.spark.kinesis.landing import land
 from tests.support.ailing_kinesis import FIRST, ailing_kinesis
 from tests.support.read_plans import read_plans
+from tests.support.waiting import PATIENCE_SECONDS
 
 SHARDS = 6
 
@@ -43,12 +44,12 @@ def test_shards_of_a_killed_worker_are_landed_by_another(spark: Any, tmp_path: P
         )
         with ThreadPoolExecutor(1) as pool:
             landing = pool.submit(land, spark.sparkContext, read_plans(SHARDS), options)
-            assert asked.wait(60)
+            assert asked.wait(PATIENCE_SECONDS)
             server.ill = None
             killed = workers()
             for worker in killed:
                 worker.kill()
-            rows = landing.result(120)
+            rows = landing.result(PATIENCE_SECONDS)
 
     assert killed
     assert [(row.error, row.records, row.end) for row in rows] == [(None, 2, str(FIRST + 2))] * SHARDS

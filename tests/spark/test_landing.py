@@ -566,3 +566,39 @@ def test_denied_shard_fails_alone(service: Service, harm: Any) -> None:
     landed = service.land()
     assert landed.error is not None and "access denied" in landed.error and not landed.is_temporary
     assert payloads(service.land()) == [b"1"]
+
+
+class AheadClock(VirtualClock):
+    """A job's clock that is ten minutes ahead of the service's."""
+
+    def __init__(self, of: VirtualClock) -> None:
+        super().__init__(of.now() + timedelta(minutes=10))
+        self._of = of
+
+    def now(self) -> datetime:
+        return self._of.now() + timedelta(minutes=10)
+
+    def monotonic(self) -> float:
+        return self._of.monotonic()
+
+
+@pytest.mark.parametrize("is_subscribed", [False, True], ids=["polled", "subscribed"])
+def test_clock_that_is_ahead_does_not_move_what_is_read(service: Service, is_subscribed: bool) -> None:
+    service.put(b"1")
+    service.clock.advance(60)
+    plan = service.subscribed() if is_subscribed else {}
+    read = replace(PLAN, **plan)
+    clock = AheadClock(service.clock)
+    landed = land_shard(service.client, options(service.root), read, clock=clock, sleep=service.clock.sleep)
+    assert landed.records == 1 and landed.read_until is not None
+    assert landed.read_until <= service.clock.now()
+
+
+def test_batches_end_with_the_hour_of_their_first_record(service: Service) -> None:
+    service.put(b"1", b"2")
+    service.clock.advance(3600)
+    service.put(b"3")
+    first = service.land(completes=timedelta(hours=1))
+    second = service.land(first.end, completes=timedelta(hours=1))
+    assert [payloads(each) for each in (first, second)] == [[b"1", b"2"], [b"3"]]
+    assert first.read_until == NOON and second.read_until is not None and second.read_until > NOON

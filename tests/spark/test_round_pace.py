@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import math
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.reading import RoundRead
 from airflow_provider_coordination.spark.round_pace import (
+    FAR_BEHIND_SECONDS,
     RECENT_ROUNDS,
     RESERVE,
-    SHARED_PART,
     SHORTEST_SECONDS,
+    TURN_SECONDS,
     RoundPace,
 )
 from airflow_provider_coordination.spark.sinks import TABLE_COMMIT_INTERVAL
@@ -161,9 +163,9 @@ def test_round_without_delivery_does_not_count() -> None:
     assert pace.idle_pause <= timedelta(seconds=before / 2)
 
 
-def shared(freshness: float | None = None) -> RoundPace:
+def shared(freshness: float | None = None, **rounds: Any) -> RoundPace:
     target = None if freshness is None else timedelta(seconds=freshness)
-    return RoundPace(RoundSettings(freshness=target), NO_INTERVAL, is_shared=True)
+    return RoundPace(RoundSettings(freshness=target, **rounds), NO_INTERVAL, is_shared=True)
 
 
 @pytest.mark.parametrize("deliver", [0.0, 0.5])
@@ -173,11 +175,31 @@ def test_caught_up_job_waits_out_a_shared_round(deliver: float) -> None:
     assert pace.delay == pace.idle_pause == timedelta(seconds=9.5)
 
 
-def test_backlog_is_read_in_parts_of_shared_rounds() -> None:
+def test_backlog_is_read_in_turns_of_shared_slots() -> None:
     pace = shared()
-    pace.note(phases(land=2.5, deliver=0.5), is_caught_up=False)
-    assert (pace.delay, pace.read_seconds) == (NO_INTERVAL, 10 * SHARED_PART)
+    pace.note(phases(land=2.5, deliver=0.5), behind=0.0)
+    assert (pace.delay, pace.read_seconds) == (NO_INTERVAL, TURN_SECONDS)
     assert pace.idle_pause == RoundSettings().idle_duration
+
+
+@pytest.mark.parametrize("freshness", [None, 3])
+@pytest.mark.parametrize(
+    ("weight", "behind", "turns"),
+    [(1, 0, 1), (1, FAR_BEHIND_SECONDS / 2, 1.5), (1, FAR_BEHIND_SECONDS, 2), (1, math.inf, 2), (2, 0, 2), (4, 0, 4)],
+)
+def test_turn_grows_with_weight_and_lag(freshness: float | None, weight: int, behind: float, turns: float) -> None:
+    pace = shared(freshness, weight=weight)
+    pace.note(phases(land=2.5, deliver=0.5), behind=behind)
+    assert pace.read_seconds == turns * TURN_SECONDS
+
+
+def test_turn_is_not_longer_than_a_round() -> None:
+    assert shared(weight=4, round_duration=timedelta(seconds=3)).read_seconds == 3
+
+
+def test_weight_means_nothing_outside_of_a_group() -> None:
+    pace = RoundPace(RoundSettings(weight=4), NO_INTERVAL)
+    assert pace.read_seconds == math.inf
 
 
 def test_landing_that_waited_for_a_slot_shortens_the_wait() -> None:
@@ -190,6 +212,14 @@ def test_target_shortens_shared_rounds() -> None:
     pace = shared(freshness=5)
     pace.note(phases(acquire=0.25, land=0.5, record=0.25, deliver=1), is_caught_up=True)
     assert pace.delay.total_seconds() == pytest.approx((5 - 1.5) * (1 - RESERVE) - 0.5)
+
+
+@pytest.mark.parametrize(
+    ("behind_ms", "expected"),
+    [({}, math.inf), ({"a": 0}, 0.0), ({"a": 1500, "b": 0}, 1.5), ({"a": None, "b": 7}, math.inf)],
+)
+def test_longest_lag_of_a_round_is_infinite_if_unknown(behind_ms: dict[str, int | None], expected: float) -> None:
+    assert RoundRead(behind_ms=behind_ms).longest_lag == expected
 
 
 @pytest.mark.parametrize(

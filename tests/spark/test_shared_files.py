@@ -22,6 +22,7 @@ from airflow_provider_coordination.spark.shared_files import assign_shared_files
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from tests.support.counted_objects import CountedObjects
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
+from tests.support.waiting import PATIENCE_SECONDS
 
 VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4, 5, 6]}
 OTHERS = {"a-1": [-1, -2], "b-1": [-3], "c-1": [-4, -5, -6]}
@@ -286,7 +287,7 @@ def test_late_request_finds_its_name_taken(tmp_path: Path) -> None:
         def put_object(self, *, Key: str, **details: object) -> dict[str, object]:  # noqa: N803
             if threading.current_thread() is zombie and Path(Key).parent.name == "out":
                 on_its_way.set()
-                assert comes.wait(60)
+                assert comes.wait(PATIENCE_SECONDS)
             return super().put_object(Key=Key, **details)  # type: ignore[arg-type]
 
     objects = BucketFiles(DelayedStore(PlainRequests(), lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
@@ -307,10 +308,10 @@ def test_late_request_finds_its_name_taken(tmp_path: Path) -> None:
     with patch.object(storage, "open_files", opened):
         sink.prepare(former, BatchRows(OTHERS))
         zombie.start()
-        assert on_its_way.wait(60)
+        assert on_its_way.wait(PATIENCE_SECONDS)
         take_over(sink, [recorded(attempt) for attempt in former[1:]])
         comes.set()
-        zombie.join(60)
+        zombie.join(PATIENCE_SECONDS)
         take_over(sink, [recorded(former[0])])
     assert visible(sink) == VALUES
     assert len(refused) == 1 and "another owner has taken the name" in refused[0]

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from airflow_provider_coordination.spark.slot_memory import SlotMemory
+from tests.support.waiting import PATIENCE_SECONDS
 
 SHORT = 0.05
 
@@ -42,9 +43,9 @@ def test_first_request_is_served_before_a_smaller_one(memory: SlotMemory) -> Non
         memory.let_go(50)
         assert not small.done()
         memory.let_go(30)
-        assert large.result(10)
+        assert large.result(PATIENCE_SECONDS)
         memory.let_go(20)
-        assert small.result(10)
+        assert small.result(PATIENCE_SECONDS)
 
 
 def test_expired_request_leaves_and_the_next_is_served(memory: SlotMemory) -> None:
@@ -54,8 +55,8 @@ def test_expired_request_leaves_and_the_next_is_served(memory: SlotMemory) -> No
         while memory.hold_now(0):
             time.sleep(0.001)
         small = waiting(pool, memory, 10)
-        assert not impatient.result(10)
-        assert small.result(10)
+        assert not impatient.result(PATIENCE_SECONDS)
+        assert small.result(PATIENCE_SECONDS)
 
 
 def test_oversized_request_gets_all_memory_alone(memory: SlotMemory) -> None:

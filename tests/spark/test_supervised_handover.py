@@ -23,6 +23,7 @@ from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.supervisor.turn import JobRequest, Supervisor
 from tests.support.fleet import FakeStream, Fleet
+from tests.support.waiting import PATIENCE_SECONDS
 
 SHARDS = 3
 START_TIMEOUT = timedelta(minutes=10)
@@ -133,7 +134,7 @@ class SupervisedFleet:
         record = JobRecord(self.fleet.coordinator(owner, self.store), note_stop)
         record.begin()
         with LeaseRenewer(record, interval=timedelta(seconds=0.05)):
-            assert self.may_be_ready[owner].wait(120)
+            assert self.may_be_ready[owner].wait(PATIENCE_SECONDS)
             if stop.is_set():
                 record.end({"exit_code": 0, "error": None, "summary": {}})
                 return Summary(stopped_because="before it was ready")
@@ -198,7 +199,7 @@ def running(folder: Path) -> Iterator[SupervisedFleet]:
                     stop.set()
                     supervised.may_be_ready[owner].set()
                 for job in supervised.running.values():
-                    job.result(60)
+                    job.result(PATIENCE_SECONDS)
         finally:
             for owner, stop in supervised.stops.items():
                 stop.set()

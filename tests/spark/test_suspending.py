@@ -31,6 +31,7 @@ from airflow_provider_coordination.spark import ingestion_job, stop_conditions
 from airflow_provider_coordination.spark.outcome import Summary
 from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
+from tests.support.waiting import PATIENCE_SECONDS
 
 REASON = "the source is suspended by ann since "
 
@@ -174,9 +175,9 @@ def test_suspension_ends_an_idle_pause_early(fleet: Fleet) -> None:
 
     with fleet.without_spark(), ThreadPoolExecutor(1) as pool:
         job = pool.submit(fleet.work, observer, until_caught_up=False, idle_duration=3600.0)
-        assert idle.wait(60)
+        assert idle.wait(PATIENCE_SECONDS)
         suspend(fleet)
-        assert job.result(60).stopped_because.startswith(REASON)
+        assert job.result(PATIENCE_SECONDS).stopped_because.startswith(REASON)
     assert nobody_works(fleet)
 
 
@@ -212,9 +213,9 @@ def test_suspended_jobs_do_not_take_each_others_partitions(tmp_path: Path) -> No
             return pool.submit(fleet.work, observer, until_caught_up=False, idle_duration=0.01, workers=2)
 
         jobs = [start(), start()]
-        assert both.wait(60)
+        assert both.wait(PATIENCE_SECONDS)
         suspend(fleet)
-        summaries = [job.result(60) for job in jobs]
+        summaries = [job.result(PATIENCE_SECONDS) for job in jobs]
     assert all(summary.stopped_because.startswith(REASON) for summary in summaries)
     assert all((summary.failed, summary.lost) == ({}, []) for summary in summaries)
     assert all(count <= 2 for owned in owners for owner, count in owned.items() if owner is not None)

@@ -19,6 +19,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.batches import a_batch, a_shard, begin_delivery, shard_key
 from tests.support.depth import at_depth
+from tests.support.waiting import PATIENCE_SECONDS
 
 SOURCE = "clicks|PARTITION"
 PROCESSES = at_depth(short=6, deep=16)
@@ -99,7 +100,7 @@ def compete(program: str, url: str, arguments: Iterable[list[str]], *, logs: boo
     :param logs: whether it may log something.
     """
     command = [sys.executable, "-c", FORKING, program, url, *map(json.dumps, arguments)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert run.returncode == 0 and (run.stderr == "" or (logs and "Traceback" not in run.stderr)), run.stderr
     return run.stdout.splitlines()
 

@@ -34,6 +34,7 @@ from airflow_provider_coordination.stores.sql_schema import STEPS, partition_tab
 from tests.support.mariadb import MariaDb, MariaDbError
 from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys
 from tests.support.servers import available, postgres_database
+from tests.support.waiting import PATIENCE_SECONDS
 
 TABLE = "leases"
 SERVERS = [
@@ -308,7 +309,7 @@ def outlast(url: str, disturb: Callable[[], None], *, times: int, every_seconds:
         workers[0].join(every_seconds)
         disturb()
     for worker in workers:
-        worker.join(120)
+        worker.join(PATIENCE_SECONDS)
     assert [worker.error for worker in workers] == [None] * 3
     completed = [key for worker in workers for key in worker.completed]
     assert sorted(completed) == [f"p{n:03}" for n in range(150)]

@@ -104,9 +104,12 @@ def test_counts_survive_storing_and_thinning() -> None:
     at = SourceSimulation().clock.now()
     for minute in range(60):
         counted = RecordCounts(processed=minute, thrown_away=2 * minute)
-        series = series.with_reading(LagReading(at=at + minute * MINUTE, counted=counted, freshness_ms=minute))
+        series = series.with_reading(
+            LagReading(at=at + minute * MINUTE, counted=counted, freshness_ms=minute, watermark_ms=7)
+        )
     read = LagSeries.from_mapping(series.to_mapping())
 
     assert read.points == series.points
     assert all(point.counted.processed == (point.at - at) / MINUTE for point in read.points)
     assert (read.points[-1].counted.thrown_away, read.points[-1].freshness_ms) == (118, 59)
+    assert read.points[-1].watermark_ms == 7

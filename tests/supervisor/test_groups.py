@@ -91,7 +91,12 @@ def test_equal_members_and_other_groups_are_accepted(simulation: SourceSimulatio
         (
             {"parquet": {"path": "/data/lake/all"}},
             {"parquet": {"path": "/data/lake/all/"}},
-            "field 'writes[0].path' is '/data/lake/all', which source 'views' of the same group 'small' writes as well",
+            "'writes[0].path' is '/data/lake/all/', which source 'views' of the same group 'small' writes as well",
+        ),
+        (
+            {"parquet": {"path": "s3://lake/all"}},
+            {"parquet": {"path": "s3a://lake/other/../all/"}},
+            "field 'writes[0].path' is 's3a://lake/other/../all/', which source 'views'",
         ),
         (
             {"sql": {"conn_id": "warehouse", "table": "public.events", "staging_path": "/data/views"}},
@@ -123,3 +128,15 @@ def test_unusable_group_name_is_refused(name: str) -> None:
 def test_joining_a_group_replaces_the_jobs() -> None:
     alone, member = (IngestionSpec.read(spec("clicks", {"group": group})) for group in (None, "small"))
     assert change_between(alone, member) is SpecChange.JOBS
+
+
+def test_weight_without_a_group_is_refused() -> None:
+    IngestionSpec.read(spec("clicks", {"group": None}, rounds={"weight": 1}))
+    IngestionSpec.read(spec("clicks", rounds={"weight": 4}))
+    with pytest.raises(ConfigurationError, match=r"field 'rounds\.weight' is 2, but the source is in no group"):
+        IngestionSpec.read(spec("clicks", {"group": None}, rounds={"weight": 2}))
+
+
+def test_weight_beyond_its_limits_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"'rounds\.weight' must be from 1 to 4; got 5"):
+        IngestionSpec.read(spec("clicks", rounds={"weight": 5}))

@@ -14,6 +14,7 @@ from airflow_provider_coordination.supervisor.observation import REVIEWED_EVERY
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.supervision import DetailedState
 from tests.supervisor.source_simulation import SourceSimulation, spec
+from tests.support.freezing import Calls, CountedStore, acting
 
 IDLE_AFTER, PERIOD = 300, 30
 
@@ -62,6 +63,18 @@ def test_source_stays_idle_without_turns() -> None:
     for _ in range(100):
         source.clock.advance(PERIOD)
         assert not source.supervisor.poll().needs_turn
+
+
+def test_poll_of_an_idle_source_reads_every_partition_once() -> None:
+    source = an_idle_source(*(f"S{number}" for number in range(9)))
+    calls = Calls(worker=acting.get())
+    supervisor = source.another_supervisor(source.claimant, CountedStore(source.backend, calls))
+    for _ in range(3):  # what is reviewed every few minutes is read by the first one
+        calls.made.clear()
+        source.clock.advance(PERIOD)
+        assert not supervisor.poll().needs_turn
+    # Supervision with suspension, renewal of its lease, partitions, and the supplier's state for the watermark.
+    assert calls.made == ["store.get_many", "store.transact", "store.browse", "store.get"]
 
 
 def test_arrival_starts_the_jobs_within_a_period() -> None:

@@ -318,6 +318,7 @@ def test_overridden_assumption_is_shown_as_given() -> None:
         ({"landing": 1.0}, "assumption 'landing' is unknown; the assumptions are driver_memory_mib,"),
         ({"job_start_s": -1.0}, "assumption 'job_start_s' must be a positive number; got -1"),
         ({"target_utilization": 0.0}, "assumption 'target_utilization' must be a positive number; got 0"),
+        ({"round_overhead_s": 0.0}, "assumption 'round_overhead_s' must be a positive number; got 0"),
         ({"target_utilization": 1.1}, "assumption 'target_utilization' must be at most 1; got 1.1"),
         ({"skew": float("nan")}, "assumption 'skew' must be a positive number; got nan"),
     ],

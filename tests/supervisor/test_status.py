@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.coordination import store as coordination_store
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent, JobReport, RecordCounts
 from airflow_provider_coordination.coordination.json_values import json_of
@@ -201,9 +202,10 @@ def test_partition_found_twice_counts_once(simulation: SupervisedClicks) -> None
         if page and page[0].partition_key == "S0" and not renewed[0]:
             renewed[0] = True
             simulation.backend.transact(update=[page[0].renewed(simulation.clock.now() + timedelta(hours=1))])
-        return page[:1]
+        return page
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordination_store, "PAGE_ITEMS", 1)
         patch.setattr(simulation.backend, "query", renewing)
         status = simulation.status
     assert renewed[0]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.coordination.partition import format_instant
 from tests.supervisor.record_simulation import RecordSimulation
 from tests.support.depth import at_depth
 from tests.support.freezing import Strike
@@ -90,3 +91,14 @@ def check(story: Confirmation, struck: str) -> None:
     source.check(struck)
     assert all("delivered_until" in partition.progress for partition in source.view.partitions()), struck
     assert source.running == [], struck
+
+
+@pytest.mark.parametrize("strike", STRIKES)
+def test_struck_confirmation_is_repeated_by_the_next_turn(strike: Strike) -> None:
+    number = len(calls_of(Confirmation("supervisor")))
+    for point in range(1, number + 1, at_depth(short=5, deep=1)):
+        story = Confirmation("supervisor")
+        due_at = format_instant(story.source.clock.now())
+        struck = strike_at(point, strike, story)
+        confirmed = [str(partition.progress["delivered_until"]) for partition in story.source.view.partitions()]
+        assert len(confirmed) == 2 and min(confirmed) >= due_at, struck

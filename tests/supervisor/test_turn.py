@@ -118,6 +118,17 @@ def test_finished_job_is_replaced_and_the_others_continue(simulation: SourceSimu
     assert (simulation.health.successful_jobs, simulation.health.failed_jobs) == (1, 0)
 
 
+def test_job_that_ended_needs_a_turn_that_reports_it(simulation: SourceSimulation) -> None:
+    begun(simulation)
+    simulation.suspend()
+    simulation.turn()
+    assert not simulation.supervisor.poll().needs_turn
+    simulation.running[0].end()
+    assert simulation.supervisor.poll().needs_turn
+    assert simulation.turn().actions == ()
+    assert not simulation.supervisor.poll().needs_turn
+
+
 def test_short_job_is_replaced_after_a_full_period(simulation: SourceSimulation) -> None:
     begun(simulation, task_count=1, period=30)
     simulation.running[0].end()

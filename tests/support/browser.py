@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from demo.local_kinesis import SERVERS_VARIABLE
+from tests.support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:  # a run without these tests does without the package
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response
@@ -24,8 +25,6 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 REST = "/plugin/none"
 """Where nothing of ours is seen, or asked for."""
 SERIOUS = ("serious", "critical")
-PATIENCE_SECONDS = 60.0
-"""How long anything may take on a busy machine."""
 
 Theme = Literal["light", "dark"]
 
@@ -240,6 +239,8 @@ class Visits:
     def _note_response(self, response: Response) -> None:
         if response.status >= 400:
             self.complaints.append(f"{response.status} {response.request.method} {response.url}")
+        elif (busy := f"503 GET {response.url}") in self.complaints:  # the page has asked again
+            self.complaints = [complaint for complaint in self.complaints if complaint != busy]
 
 
 def go(page: Page, path: str) -> None:

@@ -20,6 +20,7 @@ from pyarrow import fs
 from tests.support.s3_server import ALLOWED, REGION, S3Server
 from tests.support.servers import REPOSITORY, unavailable
 from tests.support.table_readers import servers
+from tests.support.waiting import until
 
 READER = REPOSITORY / "tests" / "system" / "apps" / "read_parquet.py"
 S3A = "s3a-3.5.0"
@@ -182,12 +183,9 @@ class Watch:
             raise self.errors[0]
         return list({(reading.reader, reading.path): reading for reading in list(self.readings)}.values())
 
-    def wait_until_seen(self, sent: Collection[str], timeout_seconds: float = 120) -> None:
+    def wait_until_seen(self, sent: Collection[str]) -> None:
         """Return once each reader has seen as many records as were sent."""
-        deadline = time.monotonic() + timeout_seconds
-        while not all(len(reading.ids) == len(sent) for reading in self.latest()):
-            assert time.monotonic() < deadline, "the readers see less than was sent"
-            time.sleep(0.1)
+        until(lambda: all(len(reading.ids) == len(sent) for reading in self.latest()))
 
     def assert_whole_batches(self, sent: Iterable[str]) -> None:
         """Check that each reader saw whole batches at any time, all that were there before, and all of it at last.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -24,12 +23,12 @@ from tests.support.bucket_readers import Batches, by_batch
 from tests.support.spark_cluster import SparkCluster
 from tests.support.spark_job import APPLICATION, REPOSITORY, Job, Pipeline
 from tests.support.sql_tables import SqlTarget
+from tests.support.waiting import until
 
 FUNCTIONS = REPOSITORY / "tests" / "system" / "apps" / "cluster_functions.py"
 KINDS = ("parquet", "delta", "iceberg", "sql", "function")
 """The sinks of a job, in the order in which a delivery is committed to them."""
 CATALOG, TABLE = "lake", "lake.clicks"
-WAIT_SECONDS = 240
 LEASE = {"ownership_timeout": timedelta(seconds=15), "safety_margin": timedelta(seconds=1)}
 """Of jobs whose leases run out."""
 ONE_EXECUTOR = {"spark.cores.max": "1"}
@@ -95,11 +94,12 @@ class ClusterPipeline(Pipeline):
 
     def wait_until_delivered(self, job: Job, sink: str = "parquet") -> None:
         """Return once everything that was sent is in a sink."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not self.ids(sink).keys() >= set(self.sent):
-            if job.process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"not everything is delivered:\n{job.output}")
-            time.sleep(0.5)
+
+        def is_delivered() -> bool:
+            assert job.process.poll() is None, job.output
+            return self.ids(sink).keys() >= set(self.sent)
+
+        until(is_delivered, lambda: job.output)
 
     def _arrow(self, folder: str, column: str, id_of: Callable[[Any], str] = str) -> Batches:
         files = [

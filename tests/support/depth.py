@@ -2,6 +2,8 @@
 
 - A test that has both forms is marked `deep`, as is each property of hypothesis: `make test-deep` runs the long form.
 - Of the cases of a function that is marked `share(0.3)`, a run without `--deep` takes three of ten, at least one.
+- Of the tests in the folders of `TURNS`, which start whole systems, a run without `--deep` takes a share too, others
+  each day. One that is marked `share(1)` is in every run. So is everything, if files or `-k` say what to run.
 - A test without a short form is marked `only_deep`. Without `--deep` a run leaves these out but for one, which the seed
   of the run chooses among those that took `DAILY_SECONDS` at most when `make test-deep` ran last. Tests that need what
   only `make test-deep` fetches are marked `only_deep(daily=False)`.
@@ -42,6 +44,14 @@ PARTS: dict[str, tuple[str, ...]] = {
     "strikes": ("tests",),
 }
 """The folders of each part; a test belongs to the first part that fits."""
+
+TURNS = {
+    "tests/system/airflow/browser": 0.4,
+    "tests/system/airflow": 0.4,
+    "tests/system/cluster": 0.3,
+    "tests/system": 0.4,
+}
+"""The folders whose tests take turns, and the share that a run takes; a test is in the first folder that fits."""
 
 _deep: bool | None = None
 Form = TypeVar("Form")
@@ -128,13 +138,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         daily = [nodeid for nodeid, marker in alone.items() if marker.kwargs.get("daily", True)]
         left_out = alone.keys() - {chosen_today(daily, _recorded(RECORD))}
         left_out |= _beyond_shares(items)
+        if not (config.option.keyword or any(".py" in argument for argument in config.args)):
+            left_out |= _beyond_turns([item for item in items if item.nodeid not in left_out])
     elif part := config.getoption("part"):
         passed = Progress(part, PROGRESS, _commit()).passed
         deep = ("deep", "only_deep", "share")
         left_out = {
             item.nodeid
             for item in items
-            if part_of(item.nodeid) != part or item.nodeid in passed or not any(map(item.get_closest_marker, deep))
+            if part_of(item.nodeid) != part
+            or item.nodeid in passed
+            or not (any(map(item.get_closest_marker, deep)) or _folder_of_turns(item.nodeid))
         }
     else:
         return
@@ -152,6 +166,25 @@ def _beyond_shares(items: Sequence[pytest.Item]) -> set[str]:
         nodeid
         for (function, share), nodeids in cases.items()
         for nodeid in set(nodeids).difference(share_of(nodeids, share, function))
+    }
+
+
+def _folder_of_turns(nodeid: str) -> str | None:
+    return next((folder for folder in TURNS if nodeid.startswith(f"{folder}/")), None)
+
+
+def _beyond_turns(items: Sequence[pytest.Item]) -> set[str]:
+    """Return the tests of the folders of `TURNS` that a run leaves out."""
+    taking_turns: defaultdict[str, list[str]] = defaultdict(list)
+    for item in items:
+        share = item.get_closest_marker("share")
+        folder = _folder_of_turns(item.nodeid)
+        if folder is not None and (share is None or share.args[0] < 1) and not item.get_closest_marker("only_deep"):
+            taking_turns[folder].append(item.nodeid)
+    return {
+        nodeid
+        for folder, nodeids in taking_turns.items()
+        for nodeid in set(nodeids).difference(share_of(nodeids, TURNS[folder], folder))
     }
 
 

@@ -19,8 +19,8 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from airflow_provider_coordination.aws import AwsSettings
+from tests.support.waiting import PATIENCE_SECONDS
 
-WAIT_SECONDS = 60
 UNAVAILABLE_BODY = b"<Error><Code>ServiceUnavailable</Code><Message>Reduce your request rate.</Message></Error>"
 FORBIDDEN_BODY = b"<Error><Code>AccessDenied</Code><Message>Access Denied.</Message></Error>"
 
@@ -180,8 +180,8 @@ class FaultyS3:
                     case Fault.HELD:
                         assert trouble is not None
                         trouble.reached.set()
-                        trouble.let_through.wait(WAIT_SECONDS)
-                connection = http.client.HTTPConnection(address, timeout=WAIT_SECONDS)
+                        trouble.let_through.wait(PATIENCE_SECONDS)
+                connection = http.client.HTTPConnection(address, timeout=PATIENCE_SECONDS)
                 connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
                 for name, value in self.headers.items():
                     if name.lower() != "expect":

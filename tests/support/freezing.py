@@ -28,13 +28,12 @@ from airflow_provider_coordination.spark.files import Files
 from airflow_provider_coordination.spark.s3_objects import BucketFiles
 from tests.support.counted_objects import CountedObjects
 from tests.support.fleet import Crash
+from tests.support.waiting import PATIENCE_SECONDS
 
 T = TypeVar("T")
 
 VICTIM, SUCCESSOR = "victim", "successor"
 HOUR_SECONDS = 3600.0
-PATIENCE_SECONDS = 600.0
-"""How long a worker is waited for: a loaded machine may need minutes for what otherwise takes a second."""
 CHANGING = (
     "store.transact",
     "store.acquire",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
+
+from tests.support.waiting import until
 
 
 class StatsdReceiver:
@@ -85,13 +86,9 @@ class OtlpReceiver:
         """Return the newest point of a metric that has these tags."""
         return [p for p in self.points if p.name == name and tags.items() <= p.tags.items()][-1]
 
-    def wait_for(self, condition: Callable[[OtlpReceiver], Any], timeout_seconds: float = 60) -> None:
+    def wait_for(self, condition: Callable[[OtlpReceiver], Any]) -> None:
         """Return once the condition holds; exports come from another thread or process."""
-        deadline = time.monotonic() + timeout_seconds
-        while not condition(self):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"did not come: received {self.points}")
-            time.sleep(0.02)
+        until(lambda: condition(self), lambda: f"received {self.points}")
 
 
 @contextmanager

@@ -118,11 +118,12 @@ class Recorder:
         costs["core_seconds"] += getattr(report, "core_seconds", 0.0)
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
-        """Write the record of a whole run that passed: files that are gone leave it."""
+        """Write the record of a run that passed: files that are gone leave it, those whose turn it was not stay."""
         if exitstatus == pytest.ExitCode.OK:
+            kept = {file: costs for file, costs in recorded(self._path).items() if (REPOSITORY / file).exists()}
             lines = [
                 f"  {json.dumps(file)}: {json.dumps({name: round(value, 1) for name, value in costs.items()})}"
-                for file, costs in sorted(self._costs.items())
+                for file, costs in sorted((kept | self._costs).items())
             ]
             self._path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from demo.local_kinesis import LocalKinesis
 from tests.support.aggregation import aggregate
 from tests.support.job_settings import changed, ingest
 from tests.support.synced import sync_shards
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 APPLICATION = REPOSITORY / "spark_apps" / "ingest.py"
@@ -47,10 +47,10 @@ class Job:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def wait(self, timeout_seconds: float = 240) -> int:
+    def wait(self) -> int:
         """Return its exit code; a job that hangs is killed and fails the test with its log."""
         try:
-            return self.process.wait(timeout_seconds)
+            return self.process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"the job hangs; its log:\n{self.output}") from None
@@ -67,13 +67,10 @@ class Job:
         summary: dict[str, Any] = json.loads(line.removeprefix(SUMMARY_MARK))
         return summary
 
-    def wait_for(self, text: str, timeout_seconds: float = 120) -> None:
+    def wait_for(self, text: str) -> None:
         """Return once the text is in the log."""
-        deadline = time.monotonic() + timeout_seconds
-        while text not in self.output:
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"{text!r} is not in the log:\n{self.output}")
-            time.sleep(0.1)
+        until(lambda: text in self.output or self.process.poll() is not None, lambda: self.output)
+        assert text in self.output
 
     def driver(self) -> psutil.Process:
         """Return the Python process of the driver, a child of the JVM that spark-submit is."""
@@ -91,16 +88,16 @@ class Job:
             return [process for process, parent in daemons.items() if parent in pids]
         return []
 
-    def wait_until_stopped(self, timeout_seconds: float = 240) -> None:
+    def wait_until_stopped(self) -> None:
         """Return once the driver stands still, by SIGSTOP."""
-        deadline = time.monotonic() + timeout_seconds
-        while True:
+
+        def stands_still() -> bool:
+            assert self.process.poll() is None, self.output
             with suppress(StopIteration, psutil.NoSuchProcess):
-                if self.driver().status() == psutil.STATUS_STOPPED:
-                    return
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"the driver does not stand still:\n{self.output}")
-            time.sleep(0.1)
+                return self.driver().status() == psutil.STATUS_STOPPED
+            return False
+
+        until(stands_still, lambda: self.output)
 
     def go_on(self) -> None:
         """Let a driver go on that stands still."""
@@ -289,13 +286,17 @@ class Pipeline:
         """Return how many partitions have each status."""
         return self.coordinator().view.count_by_status()
 
-    def wait_until_delivered(self, timeout_seconds: float = 240) -> None:
+    def wait_until_delivered(self) -> None:
         """Return once the dataset has every event that was sent."""
-        deadline = time.monotonic() + timeout_seconds
-        while not self.delivered().keys() >= set(self.sent):
-            running = [job for job in self.jobs if job.process.poll() is None]
-            assert running and time.monotonic() < deadline, "\n".join(job.output for job in self.jobs)
-            time.sleep(0.2)
+
+        def is_delivered() -> bool:
+            assert any(job.process.poll() is None for job in self.jobs), self._outputs()
+            return self.delivered().keys() >= set(self.sent)
+
+        until(is_delivered, self._outputs)
+
+    def _outputs(self) -> str:
+        return "\n".join(job.output for job in self.jobs)
 
     def assert_exactly_once(self) -> None:
         """Check that every event that was sent is in the dataset, once."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import psutil
@@ -22,6 +23,7 @@ from demo.local_kinesis import LocalKinesis
 from demo.server_process import free_ports
 from tests.support.servers import running_postgres
 from tests.support.spark_job import CRASHING, REPOSITORY
+from tests.support.waiting import PATIENCE_SECONDS
 
 ROLES = ("viewer", "user", "op", "admin")
 """The users, each of the role that it is called by."""
@@ -56,15 +58,12 @@ class Standalone(Airflow):
         database = database.replace("postgresql:", "postgresql+psycopg:")
         surroundings = {
             "AIRFLOW__API_AUTH__JWT_SECRET": SECRET,
-            "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",  # the machine may have much else to do
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in users.items()),
-            "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "240",
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # they do not change
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": database,
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
-            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         super().__init__(folder / "airflow", dags, connections, surroundings | dict(environment))
@@ -102,6 +101,13 @@ class Standalone(Airflow):
     def tags(self, dag_id: str) -> list[str]:
         """Return the tags of a DAG, sorted."""
         return sorted(tag["name"] for tag in self._get(f"/api/v2/dags/{dag_id}")["tags"])
+
+    def asset_events(self, name: str) -> list[dict[str, Any]]:
+        """Return the events of an asset as the API shows them, the earliest first."""
+        [asset] = self._get(f"/api/v2/assets?name_pattern={name}")["assets"]
+        return list(
+            self._get(f"/api/v2/assets/events?asset_id={asset['id']}&order_by=timestamp&limit=100")["asset_events"]
+        )
 
     def import_errors(self) -> list[dict[str, Any]]:
         """Return what is wrong with DAG files."""
@@ -141,6 +147,15 @@ class Standalone(Airflow):
         runs = self._get(f"/api/v2/dags/{dag_id}/dagRuns?run_type=backfill")["dag_runs"]
         return sorted(runs, key=lambda run: str(run["logical_date"] or run["partition_key"]))
 
+    def question(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
+        """Return what a task asks a person."""
+        return dict(self._get(_question_path(dag_id, run_id, task_id)))
+
+    def respond(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
+        """Respond to a task that asks a person, as its page does."""
+        body = {"chosen_options": [option], "params_input": {}}
+        self._send("PATCH", _question_path(dag_id, run_id, task_id), body).raise_for_status()
+
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
         """Return the runs of a DAG as the API shows them, the earliest first."""
         return list(self._get(f"/api/v2/dags/{dag_id}/dagRuns?order_by=run_after")["dag_runs"])
@@ -149,9 +164,9 @@ class Standalone(Airflow):
         """Return a run as the API shows it."""
         return self._get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
 
-    def wait_for_run(self, dag_id: str, run_id: str) -> str:
+    def wait_for_run(self, dag_id: str, run_id: str, seconds: float = PATIENCE_SECONDS) -> str:
         """Wait for the end of a run; return its state."""
-        self.until(f"{run_id} of {dag_id} has ended", lambda: self.state(dag_id, run_id) in FINISHED)
+        self.until(f"{run_id} of {dag_id} has ended", lambda: self.state(dag_id, run_id) in FINISHED, seconds)
         return self.state(dag_id, run_id)
 
     def clear_run(self, dag_id: str, run_id: str) -> None:
@@ -191,6 +206,26 @@ class Standalone(Airflow):
                     killed.append(process)
         assert killed, f"there is a {part}"
         psutil.wait_procs(killed, 60)
+
+    def kill_task(self, dag_id: str, task_id: str) -> None:
+        """Kill the process that runs a task in the latest run of a DAG, once there is one."""
+
+        def is_killed() -> bool:
+            run_id = self.runs(dag_id)[-1]["dag_run_id"]
+            task = self._get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}")
+            titled = []
+            for process in self._processes():
+                with suppress(psutil.Error):
+                    if task["id"] in " ".join(process.cmdline()):
+                        titled.append(process)
+            for process in titled:  # the worker's process, and below it the task's, which inherits the title
+                with suppress(psutil.Error):
+                    if process.ppid() in {each.pid for each in titled}:
+                        process.kill()
+                        return True
+            return False
+
+        self.until(f"a process of {task_id} is killed", is_killed)
 
     def start_again(self, part: str) -> None:
         """Start a part that was killed, and wait until it answers, if it is the one that does."""
@@ -267,7 +302,7 @@ class Standalone(Airflow):
         body = {"name": name, "slots": slots, "description": "", "include_deferred": False}
         self._send("POST", "/api/v2/pools", body).raise_for_status()
 
-    def until(self, what: str, holds: Callable[[], bool], seconds: float = 400) -> None:
+    def until(self, what: str, holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
         """Return once something holds, however long that takes within reason."""
         deadline = time.monotonic() + seconds
         while not holds():
@@ -320,3 +355,7 @@ def connect_aws(airflow: Standalone, kinesis: LocalKinesis) -> None:
     """Let `aws_default` of an Airflow lead to the Kinesis server that all tests share."""
     extra = {"region_name": "us-east-1", "endpoint_url": kinesis.endpoint_url}
     airflow.connect("aws_default", "aws", login="test", password="test", extra=extra)
+
+
+def _question_path(dag_id: str, run_id: str, task_id: str) -> str:
+    return f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances/{task_id}/-1/hitlDetails"

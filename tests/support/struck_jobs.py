@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 import pyarrow.parquet as pq
 
+from airflow_provider_coordination.audit.source_audit import audit_source
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
@@ -69,7 +70,6 @@ from tests.support.dynamodb_streams import DynamoDbStreams, InProcessDynamoDb, c
 from tests.support.fleet import Crash
 from tests.support.freezing import (
     HOUR_SECONDS,
-    PATIENCE_SECONDS,
     SUCCESSOR,
     VICTIM,
     Calls,
@@ -87,6 +87,7 @@ from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
 from tests.support.side_by_side import one_after_the_other
 from tests.support.sinks import ParquetUnderTest, SinkUnderTest
+from tests.support.waiting import PATIENCE_SECONDS
 
 LEASE, MARGIN = timedelta(seconds=300), timedelta(seconds=5)
 ACKNOWLEDGMENT = timedelta(seconds=600)
@@ -452,6 +453,9 @@ class StruckSource(ABC):
         if first.sinks == then.sinks == (MAIN, "copy") and first.copies and then.copies:
             assert set(self.rows("copy")) == {e for e in self.sent if e not in bad and not number_of(e) % 2}
         self._check_order()
+        main_sink = replace(self.places.settings(self.folder / MAIN), name=MAIN)
+        audited = audit_source(self.look.view, [main_sink], reads_rows=True)
+        assert not audited.findings, [str(finding) for finding in audited.findings]
         for partition in self.look.view.partitions():
             assert not partition.is_parked and bool(partition.attempts) <= bool(partition.last_error), partition
             assert self._is_done(partition), partition

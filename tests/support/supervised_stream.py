@@ -24,11 +24,8 @@ from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.status import read_status
 from tests.support.spark_job import Pipeline
 from tests.support.standalone import Standalone
+from tests.support.waiting import PATIENCE_SECONDS
 
-RIGHT_WITHIN_SECONDS = 10.0
-"""How long the status may take to be right, from when an event can be known."""
-GENEROUS_SECONDS = 240.0
-"""For what takes a job, its start, or a turn in a worker of Airflow."""
 LOOK_SECONDS = 0.1
 
 Status = dict[str, Any]
@@ -104,11 +101,11 @@ class SupervisedStream:
         return json_of(read_status(self.source.view)) or {}
 
     def right(self, what: str, holds: Holds, *, since: float) -> None:
-        """Check that the status is right within the time that it may take, and note how long it took.
+        """Wait until the status is right, and note how long it took.
 
         :param since: when it could be known, by `time.monotonic`.
         """
-        self._wait(what, holds, since + RIGHT_WITHIN_SECONDS)
+        self._wait(what, holds)
         self.note(what, since, time.monotonic())
 
     def comes(self, what: str, holds: Holds, *, since: float | None = None) -> float:
@@ -116,7 +113,7 @@ class SupervisedStream:
 
         :param since: to note how long it took since then; None to note nothing.
         """
-        self._wait(what, holds, time.monotonic() + GENEROUS_SECONDS)
+        self._wait(what, holds)
         came = time.monotonic()
         if since is not None:
             self.note(what, since, came)
@@ -195,7 +192,8 @@ class SupervisedStream:
         """Note how long something took, both by `time.monotonic`."""
         self.figures.append((what, until - since))
 
-    def _wait(self, what: str, holds: Holds, deadline: float) -> None:
+    def _wait(self, what: str, holds: Holds) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not holds(status := self.status()):
             if time.monotonic() > deadline:
                 raise AssertionError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -18,13 +17,14 @@ from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.triggers.polling import CLOSING
 from airflow_provider_coordination.triggers.watchers import PollPace, Watchers, install_watchers
 from tests.coordination.unreliable_store import UnreliableStore
+from tests.support import waiting
 
 T = TypeVar("T")
 
 QUICK = PollPace(
     poll=0.03, min_pause=0.01, max_retry_pause=0.1, reread_interval=60, retry_interval=0.02, gone_after=0.05
 )
-LONGEST_SECONDS = 60.0
+LONGEST_SECONDS = waiting.PATIENCE_SECONDS
 
 
 def in_loop(work: Callable[[Watchers], Awaitable[T]], *, pace: PollPace = QUICK, clock: Clock | None = None) -> T:
@@ -96,10 +96,7 @@ class WatchedStore(UnreliableStore):
         self.closed = True
 
     def wait_until_closed(self) -> bool:
-        deadline = time.monotonic() + LONGEST_SECONDS
-        while not self.closed and time.monotonic() < deadline:
-            time.sleep(0.005)
-        return self.closed
+        return waiting.until(lambda: self.closed)
 
 
 @contextmanager

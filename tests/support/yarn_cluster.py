@@ -27,6 +27,7 @@ import psutil
 from demo.local_kinesis import SERVERS_VARIABLE
 from demo.server_process import Server, ending_with_its_input, free_ports, start_server, stop_server
 from tests.support.spark_cluster import WITHOUT_CHECKOUT
+from tests.support.waiting import PATIENCE_SECONDS
 
 ADDRESS = "127.0.0.1"
 MANAGERS = {
@@ -39,7 +40,7 @@ NODE_MEMORY_MB = 5120
 ALLOCATION_MB = 128
 """What requests are rounded up to: Spark asks for a heap of 512 MB and 384 MB beside it."""
 PASSED_TO_CONTAINERS = ("JAVA_HOME", "SPARK_LOCAL_IP", "TZ", "JAVA_TOOL_OPTIONS")
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = PATIENCE_SECONDS
 ENDED = {"FINISHED", "FAILED", "KILLED"}
 REPOSITORY = Path(__file__).resolve().parents[2]
 ENVIRONMENT = REPOSITORY / ".venv"

@@ -22,6 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.mark.usefixtures("java", "kinesis")
 @pytest.mark.deep
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     "options",
     at_depth(short=("--sink parquet",), deep=("--sink parquet", "--sink delta", "--sink iceberg", "--cluster")),

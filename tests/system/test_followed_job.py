@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
 
 import pyarrow.dataset as ds
 import pytest
@@ -18,21 +16,12 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.spark.outcome import Outcome
 from tests.support.job_settings import parquet
 from tests.support.spark_job import Job, MakePipeline, Pipeline
+from tests.support.waiting import until
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 AT = "id STRING NOT NULL, at TIMESTAMP"
-
-
-def soon(what: Callable[[], T | None], job: Job, seconds: float = 120) -> T:
-    """Return something once it is there."""
-    deadline = time.monotonic() + seconds
-    while (found := what()) is None:
-        assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s:\n{job.output}"
-        time.sleep(0.05)
-    return found
 
 
 def has_ended(jobs: Jobs, job: Job) -> bool:
@@ -57,12 +46,12 @@ def test_job_reports_while_running_and_ends_on_request(make_pipeline: MakePipeli
         report = None if known is None else known.report
         return report is not None and (report.totals.processed, list(report.lag_ms.values())) == (100, [0, 0, 0])
 
-    soon(lambda: reported() or None, job)
+    until(reported, lambda: job.output)
     asked = time.monotonic()
     assert jobs.request_stop(job.settings.owner, "it hands over")
-    soon(lambda: pipeline.statuses()[PartitionStatus.ASSIGNED] == 0 or None, job, 60)
+    until(lambda: pipeline.statuses()[PartitionStatus.ASSIGNED] == 0, lambda: job.output)
     free = time.monotonic() - asked
-    soon(lambda: has_ended(jobs, job) or None, job, 60)
+    until(lambda: has_ended(jobs, job), lambda: job.output)
     ended = jobs.get(job.settings.owner)
     log.warning("leases free after %.1f s, outcome after %.1f s", free, time.monotonic() - asked)
     assert job.wait() == 0, job.output

@@ -17,6 +17,7 @@ from airflow_provider_coordination.spark.job_reporting import IngestionMetric
 from tests.support.job_settings import parquet
 from tests.support.metric_receivers import otlp_receiver
 from tests.support.spark_job import MakePipeline
+from tests.support.waiting import PATIENCE_SECONDS
 
 FRAGILE = "tests.support.transforms:fragile"
 
@@ -53,7 +54,7 @@ def test_job_with_a_killed_jvm_releases_leases_and_exports_counts(
         collector.wait_for(lambda c: any(p.name == IngestionMetric.RECORDS_DELIVERED for p in c.points))
         driver = job.driver()
         job.process.kill()  # what Airflow does to spark-submit when a task is stopped
-        driver.wait(60)
+        driver.wait(PATIENCE_SECONDS)
     assert pipeline.statuses()[PartitionStatus.UNASSIGNED] == 2
     last = {name: collector.last(name) for name in {point.name for point in collector.points}}
     assert last[IngestionMetric.RECORDS_LANDED].value == last[IngestionMetric.RECORDS_DELIVERED].value == 50

@@ -6,8 +6,7 @@ It runs them on the Spark of SPARK_HOME, or of this Python: `--deep` with a Spar
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from tests.airflow.conftest import REPOSITORY, run_dag
 from tests.support.airflow_dags import DagBag
 from tests.support.livy_server import LivyServer, LivyServerError
 from tests.support.servers import available
+from tests.support.waiting import until
 from tests.system.test_own_source import connection
 
 pytestmark = [pytest.mark.only_deep(daily=False), pytest.mark.timeout(300)]
@@ -76,13 +76,6 @@ def assert_no_secrets(livy: LivyServer, batch: dict[str, Any]) -> None:
     logs = [livy.ask(f"/batches/{each['id']}/log?size=10000") for each in batches]
     for shown in (json.dumps(batches), json.dumps(logs)):
         assert PASSWORD not in shown and key not in shown
-
-
-def until(holds: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def pulled(run: Any, task_id: str, key: str = "return_value") -> Any:

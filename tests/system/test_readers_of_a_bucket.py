@@ -17,6 +17,7 @@ from tests.support.bucket_readers import ArrowReader, SparkReader, Watch
 from tests.support.depth import at_depth
 from tests.support.s3_server import S3Server
 from tests.support.spark_job import CRASHING, Job, MakePipeline, Pipeline
+from tests.support.waiting import PATIENCE_SECONDS
 
 SHARDS = 4
 ROUNDS = at_depth(short=5, deep=40)
@@ -108,9 +109,9 @@ class TwoDatasets:
         self.sender.client.put_record(StreamName=self.sender.stream, PartitionKey="large", Data=payload)
         self.sender.sent.append(large)
 
-    def wait(self, *, until: Any, timeout_seconds: float = 240) -> None:
+    def wait(self, *, until: Any) -> None:
         """Return once something holds, with jobs that go on."""
-        deadline = time.monotonic() + timeout_seconds
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not until():
             outputs = [pipeline.jobs[-1].output for pipeline in self.pipelines]
             assert time.monotonic() < deadline, "\n".join(outputs)

@@ -99,9 +99,9 @@ class IngestedBucket:
 
     @property
     def leftovers(self) -> list[str]:
-        """What is in the bucket, and no reader looks at; a Delta table's log is no leftover."""
+        """What is in the bucket, and no reader looks at; the records of a dataset and a table are no leftovers."""
         found = files_below(self.path.rpartition("/")[0], self.access)
-        return [file for file in found if "/_" in file and "/_delta_log/" not in file]
+        return [file for file in found if "/_" in file and "/_delta_log/" not in file and "/_ledger/" not in file]
 
 
 @pytest.fixture

@@ -58,8 +58,8 @@ def test_visible_traces_of_a_job_hold_no_secret(
             conf={"spark.ui.enabled": "true", "spark.ui.port": "0"},
         )
         try:
-            job.wait_for("login with *** timed out", 300)
-            job.wait_for("round 1:", 300)
+            job.wait_for("login with *** timed out")
+            job.wait_for("round 1:")
             pages, commands = spark_pages(job), command_lines(job)
             job.driver().send_signal(signal.SIGTERM)
             assert job.wait() == 1, job.output

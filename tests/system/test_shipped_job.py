@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import psutil
@@ -11,6 +10,7 @@ import pytest
 from airflow_provider_coordination.operators.packaging import write_package_archive
 from airflow_provider_coordination.spark import worker_daemon
 from tests.support.spark_job import Job, MakePipeline
+from tests.support.waiting import until
 
 SPARKS_OWN = "pyspark.daemon"
 FRAGILE = "tests.support.transforms:fragile"
@@ -54,10 +54,7 @@ def test_landing_workers_come_from_a_process_with_their_imports(
     assert job.summary["records_delivered"] == 100
     assert "Spark could not be stopped" not in job.output
     pipeline.assert_exactly_once()
-    deadline = time.monotonic() + 30
-    while left := [process for process in processes if process.is_running()]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
+    until(lambda: not any(process.is_running() for process in processes), lambda: processes)
 
 
 @pytest.mark.only_deep

@@ -12,6 +12,7 @@ import {
   nearest,
   pathOf,
   rateOverTime,
+  watermarkOverTime,
   roundTop,
   valueAt,
   within,
@@ -36,6 +37,13 @@ test("lag is in seconds, and unknown where nobody knows it", () => {
 test("freshness is in seconds, and unknown where nothing was delivered", () => {
   assert.deepEqual(freshnessOverTime([{ ...point(1, 0), freshness_ms: 2500 }, { ...point(2, 0), freshness_ms: null }]), [
     { at: MINUTE, value: 2.5 },
+    { at: 2 * MINUTE, value: null },
+  ]);
+});
+
+test("the watermark is in seconds, and unknown before every partition was read", () => {
+  assert.deepEqual(watermarkOverTime([{ ...point(1, 0), watermark_ms: 4000 }, { ...point(2, 0), watermark_ms: null }]), [
+    { at: MINUTE, value: 4 },
     { at: 2 * MINUTE, value: null },
   ]);
 });

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests.support.waiting import PATIENCE_SECONDS
+
 HERE = Path(__file__).parent
 
 
@@ -24,5 +26,7 @@ def test_page_modules_pass_their_node_tests() -> None:
     assert files
     # One process for all: Node's runner would start one for each.
     script = "".join(f"import {json.dumps(path.as_uri())};" for path in files)
-    ran = subprocess.run([node(), "--input-type=module", "--eval", script], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(
+        [node(), "--input-type=module", "--eval", script], capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr

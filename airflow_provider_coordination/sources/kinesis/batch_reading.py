@@ -18,17 +18,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from airflow_provider_coordination.coordination.intervals import start_of_interval
 from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
 from airflow_provider_coordination.sources.kinesis.client import KinesisUnavailableError
 from airflow_provider_coordination.sources.kinesis.pacing import RecentReads
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position, position_order
-from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardRange
+from airflow_provider_coordination.sources.kinesis.progress import SETTLING, Gap, ShardRange
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords, microseconds
 from airflow_provider_coordination.sources.kinesis.shards import MIN_RETENTION
-
-SETTLING = timedelta(seconds=3)
-"""After this time every record that arrived can be read: the service dates its responses in whole seconds, and a record
-can be read a moment after its arrival."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,10 +150,18 @@ class BatchReading:
     :param stop: where it must end: after the record of a sequence number, or before the first record that arrived at
         an instant or later; None for no end.
     :param reads_on: whether to continue after data that is lost.
+    :param every: the length of the intervals in which records count: the batch ends with the interval of its first
+        record. None for no intervals.
     """
 
     def __init__(
-        self, start: BatchStart, *, inclusive: bool, stop: Position | None = None, reads_on: bool = False
+        self,
+        start: BatchStart,
+        *,
+        inclusive: bool,
+        stop: Position | None = None,
+        reads_on: bool = False,
+        every: timedelta | None = None,
     ) -> None:
         self._start = start
         self._position: Position = parse_position(start.position)
@@ -164,6 +169,8 @@ class BatchReading:
         self._reads_on = reads_on
         self._inclusive = inclusive
         self._is_begun = False
+        self._every = every
+        self._interval: tuple[int, int] | None = None
         self.end = start.position
         """The position of the last whole Kinesis record of the batch; the start if there is none."""
         self.gap: Gap | None = None
@@ -206,25 +213,30 @@ class BatchReading:
         :param pages: of the shard, from the start on.
         :raises DataLostError: if data is lost and `reads_on` is False.
         """
+        is_cut = False
         for page in pages:
             self.throttled += page.throttled
             self.millis_behind_latest = page.millis_behind_latest
             self.next_iterator = page.next_iterator
             self.recent_reads = page.recent_reads
             records = self._begun(page, KinesisRecords.of(page.records))
-            stop = self._stop_index(records)
-            if stop is not None:
+            stop, cut = self._stop_index(records), self._cut_index(records)
+            if cut is not None and (stop is None or cut < stop):
+                # What follows is unread, whatever the service returned with this page.
+                is_cut, records = True, records[:cut]
+                self.next_iterator, self.millis_behind_latest = None, None
+            elif stop is not None:
                 self.at_stop, records = True, records[:stop]
                 self.next_iterator = None
             elif page.end_of_shard:
                 self.end_of_shard, self.children = True, page.children
             elif page.is_drained and self._stops_at is not None:
                 self.at_stop = page.read_at - SETTLING >= self._stops_at
-            self._note_read_until(page, records)
+            self._note_read_until(page, records, is_cut=is_cut)
             if records:
                 self.end = records.last.sequence_number
             yield records
-            if self.at_stop or self.end_of_shard or page.is_drained:
+            if is_cut or self.at_stop or self.end_of_shard or page.is_drained:
                 return
 
     def _begun(self, page: ShardPage, records: KinesisRecords) -> KinesisRecords:
@@ -278,12 +290,22 @@ class BatchReading:
         first = records.first_since(microseconds(self._stop.timestamp))
         return first if first < len(records) else None
 
-    def _note_read_until(self, page: ShardPage, records: KinesisRecords) -> None:
+    def _cut_index(self, records: KinesisRecords) -> int | None:
+        """Return how many of the records belong to the interval of the batch, if others follow; otherwise None."""
+        if self._every is None or not records:
+            return None
+        if self._interval is None:
+            start = start_of_interval(records[0].approximate_arrival_timestamp, self._every)
+            self._interval = microseconds(start - SETTLING), microseconds(start + self._every)
+        index = records.first_outside(*self._interval)
+        return index if index < len(records) else None
+
+    def _note_read_until(self, page: ShardPage, records: KinesisRecords, *, is_cut: bool) -> None:
         if self.at_stop and self._stops_at is not None:
             self.read_until = self._stops_at
-        elif not self.at_stop and (page.end_of_shard or page.is_drained):
+        elif page.is_drained and not (is_cut or self.at_stop or page.end_of_shard):
             self.read_until = page.read_at
-        elif records:
+        elif records:  # also at the end of a shard: its children may have records that arrived before this page
             self.read_until = records.last.approximate_arrival_timestamp
 
 

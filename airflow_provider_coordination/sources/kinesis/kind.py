@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.aws import AwsClients, AwsSettings, Permission, aws_client
 from airflow_provider_coordination.coordination.acknowledgment import BatchLedger
-from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError, ProgressError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.kinesis import reset
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, parse_position
+from airflow_provider_coordination.sources.kinesis.leases import unfollowed
+from airflow_provider_coordination.sources.kinesis.positions import (
+    TRIM_HORIZON,
+    at_timestamp,
+    parse_position,
+    position_order,
+)
 from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME
 from airflow_provider_coordination.sources.kinesis.progress import (
+    SETTLING,
     Gap,
     ShardBatches,
     ShardKey,
@@ -37,6 +44,7 @@ from airflow_provider_coordination.sources.kinesis.stream_names import (
 )
 from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
 from airflow_provider_coordination.sources.landed import (
+    START,
     LandedProgress,
     ProgressFormatError,
     instant_of,
@@ -44,11 +52,14 @@ from airflow_provider_coordination.sources.landed import (
     objects_in,
     text_of,
 )
+from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetStep
 from airflow_provider_coordination.sources.source_kind import (
     Access,
     Capacity,
     DatasetName,
+    Hold,
     Inspection,
+    RangeRepair,
     Settings,
     SourceKind,
     aws_host,
@@ -59,7 +70,7 @@ if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.supplier import Supplier
     from airflow_provider_coordination.sources.connections import ConnectionResolver
     from airflow_provider_coordination.sources.kinesis.service import Unread
-    from airflow_provider_coordination.sources.reset_targets import ResetPlan, Target
+    from airflow_provider_coordination.sources.reset_targets import Reread, ResetPlan, Target
 
 
 class KinesisKind(SourceKind):
@@ -81,7 +92,9 @@ class KinesisKind(SourceKind):
     def rebuilt(
         self, partition_key: str, progress: ShardProgress, others: Mapping[str, LandedProgress]
     ) -> Mapping[str, LandedProgress]:
-        """A shard whose child was read is finished."""
+        """A shard whose child was read is finished; one of which a range was repaired goes on."""
+        if progress.is_finished and progress.resumes is not None:
+            return {partition_key: progress.resumed()}
         children = (
             other
             for key, other in others.items()
@@ -110,6 +123,24 @@ class KinesisKind(SourceKind):
         return SyncState(streams=tuple(states), named=tuple(sorted({name for name, _ in streams}))).to_mapping()
 
     @override
+    def is_before(self, position: str, other: str) -> bool | None:
+        try:
+            one, two = (parse_position(text) for text in (position, other))
+        except ValueError:
+            return None
+        if (one.timestamp is None) != (two.timestamp is None):
+            return None  # only the source knows which records had arrived by an instant
+        return position_order(position) < position_order(other)
+
+    @override
+    def is_initial(self, position: str) -> bool:
+        try:
+            parsed = parse_position(position)
+        except ValueError:
+            return False
+        return parsed.sequence_number is None or parsed.is_before
+
+    @override
     def inspect(self, partition: Partition, now: datetime) -> Inspection:
         glance = super().inspect(partition, now)
         if partition.status is PartitionStatus.COMPLETED:
@@ -117,11 +148,52 @@ class KinesisKind(SourceKind):
         throughput = number_of(partition.progress.get("throughput"))
         return replace(glance, lag=_lag(partition.progress, glance.position, now), throughput=throughput)
 
+    settles_after = SETTLING
+    watermark_statuses = tuple(PartitionStatus)
+
+    @override
+    def delivered_until(self, partition: Partition) -> datetime | None:
+        """A shard of a stream that is no longer named is not read, and holds nothing."""
+        mark = partition.progress.get("put_aside")
+        if isinstance(mark, dict) and mark.get("version") == partition.version and mark.get("stream_gone") is False:
+            return datetime.max.replace(tzinfo=UTC)
+        return super().delivered_until(partition)
+
+    @override
+    def holds(self, partitions: Sequence[Partition], state: Mapping[str, Any]) -> Iterator[Hold]:
+        """Streams that were never listed, and finished shards whose children have no partition."""
+        known = SyncState.from_mapping(state)
+        for name in known.named:
+            latest = known.latest(name)
+            if latest is None or latest.listed_at is None:
+                yield Hold(f"stream {name}", None, "its shards were never listed; run a shard sync")
+        for lease in unfollowed(partitions):
+            until = None if lease.progress is None else lease.progress.delivered_until
+            yield Hold(
+                lease.partition.partition_key, until, "its children have no partition; a shard sync creates them"
+            )
+
+    @override
+    def removed_until(self, partition_keys: Iterable[str], state: Mapping[str, Any]) -> Mapping[str, datetime]:
+        """When their streams, or younger ones of that name, were last listed."""
+        known, found = SyncState.from_mapping(state), {}
+        for text in partition_keys:
+            with suppress(ValueError):
+                key = parse_partition_key(text)
+                if (listed_at := known.listed_at(key.stream, since=key.creation_epoch)) is not None:
+                    found[text] = listed_at
+        return found
+
     loss_remedy = "Sync shards once with on_data_loss='earliest', reopen what stays parked, run a job with it"
 
     @override
     def lost(self, progress: Mapping[str, Any]) -> list[str]:
         return [_gap(gap) for gap in objects_in(progress, "gaps")]
+
+    @override
+    def lost_ranges(self, progress: Mapping[str, Any]) -> Iterator[tuple[datetime | None, datetime | None, str]]:
+        for gap in objects_in(progress, "gaps"):
+            yield instant_of(gap.get("since")), instant_of(gap.get("until")), _gap(gap)
 
     @override
     def open_loss(self, progress: Mapping[str, Any]) -> str | None:
@@ -137,7 +209,10 @@ class KinesisKind(SourceKind):
             set_at = datetime.fromtimestamp(known.epoch, UTC)
             yield "epoch", f"{known.epoch} (reset at {set_at:%Y-%m-%dT%H:%M:%SZ})" if known.epoch else "0"
             yield "delivered_until", known.delivered_until
-            if known.end is not None:
+            if known.resumes is not None:
+                yield "repaired up to", known.end
+                yield "goes on after", known.resumes.position
+            elif known.end is not None:
                 yield "end", known.end
 
     @override
@@ -170,9 +245,41 @@ class KinesisKind(SourceKind):
         return reset.restarted(partition, target, epoch=epoch)
 
     @override
+    def reread(self, partition: Partition, target: Target) -> Reread:
+        """The span ends with what is delivered, and its size follows from the shard's throughput."""
+        plain, progress = super().reread(partition, target), partition.progress
+        if plain.until in (START, TRIM_HORIZON):
+            return replace(plain, until=TRIM_HORIZON, span=timedelta(0), bytes=0)
+        delivered, throughput = (instant_of(progress.get("delivered_until")), number_of(progress.get("throughput")))
+        if target.instant is None or delivered is None:
+            return plain
+        span = max(timedelta(0), delivered - target.instant)
+        size = None if throughput is None else int(throughput * span.total_seconds())
+        return replace(plain, span=span, bytes=0 if not span else size)
+
+    @override
     def check_progress(self, partition: Partition, progress: Mapping[str, Any]) -> None:
         super().check_progress(partition, progress)
         reset.check_progress(partition, progress)
+
+    @override
+    def plan_repair(self, partition: Partition, after: str | None, until: str, target: Target) -> RangeRepair:
+        def progress(stored: Partition) -> Mapping[str, Any]:
+            known = ShardProgress.from_mapping(stored.progress)
+            created_at = datetime.fromtimestamp(parse_partition_key(stored.partition_key).creation_epoch, UTC)
+            try:
+                repairing = known.repairing(
+                    after or known.start or TRIM_HORIZON, until, epoch=target.epoch, created_at=created_at
+                )
+            except ValueError as error:
+                raise ProgressError(f"partition {stored.partition_key!r}: {error}") from None
+            return repairing.to_mapping()
+
+        planned = ShardProgress.from_mapping(progress(partition))
+        assert planned.resumes is not None
+        rest = "is finished again" if planned.resumes.is_ended else f"goes on after {planned.resumes.position}"
+        step = ResetStep(action=ResetAction.RESET, partition=partition, progress=progress)
+        return RangeRepair(step, f"reads the range again, and then {rest}")
 
     @override
     def service(self, settings: Settings, clients: AwsClients = aws_client) -> StreamService:

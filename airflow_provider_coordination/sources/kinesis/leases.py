@@ -184,13 +184,15 @@ def first_progress(
         parents = [parent for parent in leased if parent is not None]
         checkpoint, epoch = start_of_child(parents)
         ends = [parent.delivered_until for parent in parents if parent.delivered_until is not None]
+        owed = [parent.owed_since for parent in parents if parent.owed_since is not None]
         return ShardProgress.first(
             described.name,
             new.shard,
             kind=described.kind,
             checkpoint=checkpoint,
             epoch=epoch,
-            owed_since=max(ends, default=now),
+            delivered_until=max(ends, default=None),
+            owed_since=None if ends else max(owed, default=now),
             start=start,
             end=end,
         )
@@ -347,6 +349,35 @@ def _unfollowed(leases: Leases, shards: Collection[Shard]) -> LineageHole | None
             if not children or not children <= leases.keys():
                 return LineageHole(name)
     return None
+
+
+def unfollowed(partitions: Iterable[Partition]) -> Iterator[ShardLease]:
+    """Yield the finished leases whose children may hold records, and have no lease.
+
+    Streams that are read within bounds are left out, and shards whose rest was recorded as lost: nothing follows them.
+
+    :param partitions: all partitions of a source.
+    """
+    for leases in leases_by_stream(partitions).values():
+        known = [lease.progress for lease in leases.values() if lease.progress is not None]
+        if any(progress.end is not None for progress in known) or hole_between(leases) is None:
+            continue
+        parents = {parent for progress in known for parent in progress.parent_shard_ids}
+        for name, lease in leases.items():
+            progress = lease.progress
+            if not lease.is_finished or progress is None or any(gap.before is None for gap in progress.gaps):
+                continue
+            if name not in parents if not progress.children else _lacks_child(progress, leases):
+                yield lease
+
+
+def _lacks_child(finished: ShardProgress, leases: Leases) -> bool:
+    """Return whether a child of a finished shard has no lease, and waits for no other parent."""
+    return any(
+        child.shard_id not in leases
+        and all(parent not in leases or leases[parent].is_finished for parent in child.parent_shard_ids)
+        for child in finished.children
+    )
 
 
 def holes_between(leases: Leases) -> list[HashKeyRange]:

@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, NamedTuple, Self
 
 from airflow_provider_coordination.coordination.acknowledgment import Lookup, Settlement
@@ -27,6 +27,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange, hash_keys_between
 from airflow_provider_coordination.sources.kinesis.positions import (
     TRIM_HORIZON,
+    Position,
     at_timestamp,
     is_number,
     parse_position,
@@ -87,6 +88,9 @@ SKIP_TO_LATEST = "latest"
 ON_DATA_LOSS = ("fail", READ_ON, SKIP_TO_LATEST)
 """What happens to a shard whose data is gone before it was read: it is parked, or reading continues after the gap, with
 the earliest record that is left or with those that arrive from now on."""
+SETTLING = timedelta(seconds=3)
+"""After this time every record that arrived can be read: the service dates its responses in whole seconds, and a record
+can be read a moment after its arrival."""
 MAX_GAPS = 16
 """How many of the latest gaps a progress keeps; each gap was reported when it was found."""
 THROUGHPUT_SMOOTHING = 0.5
@@ -183,6 +187,26 @@ class PutAside:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Resumption:
+    """Where the reading of a shard goes on after a range of it was repaired.
+
+    :param position: the position after which it goes on: the checkpoint before the repair.
+    :param end: where reading ended before the repair; None for the end of the shard.
+    :param delivered_until: every record that arrived by this instant (aware) was delivered before the repair.
+    :param owed_since: see `ShardProgress`.
+    :param is_ended: whether the shard was finished, so that nothing follows the range.
+    :param children: its child shards, if it was.
+    """
+
+    position: str
+    end: str | None = None
+    delivered_until: datetime | None = None
+    owed_since: datetime | None = None
+    is_ended: bool = False
+    children: tuple[ShardRange, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShardProgress(LandedProgress):
     """The progress of a shard's partition.
 
@@ -200,6 +224,7 @@ class ShardProgress(LandedProgress):
     :param put_aside: the mark of a shard sync that parked it; None if none did.
     :param start: the earliest position at which it is read, see `bounds`; None for the start of the shard.
     :param end: where reading ends, a sequence number or an instant, see `bounds`; None for the end of the shard.
+    :param resumes: set while a range is repaired: reading ends at `end`, and then goes on there.
     :raises ValueError: if the kind is another one, the checkpoint is not a position, or a batch ends before it starts.
     """
 
@@ -223,6 +248,7 @@ class ShardProgress(LandedProgress):
     put_aside: PutAside | None = None
     start: str | None = None
     end: str | None = None
+    resumes: Resumption | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in SHARD_KINDS:
@@ -256,6 +282,11 @@ class ShardProgress(LandedProgress):
         If its end is a sequence number, the children are not read: other shards have their own numbers.
         """
         return self.end is None or parse_position(self.end).sequence_number is None
+
+    @property
+    @override
+    def is_repairing(self) -> bool:
+        return self.resumes is not None
 
     @property
     def owed_from(self) -> datetime | None:
@@ -310,7 +341,46 @@ class ShardProgress(LandedProgress):
             is_ended=False,
             epoch=max(self.epoch + 1, epoch),
             put_aside=None,
+            end=self.end if self.resumes is None else self.resumes.end,
+            resumes=None,
         )
+
+    def repairing(self, after: str, until: str, *, epoch: int, created_at: datetime) -> ShardProgress:
+        """Return the progress that reads one delivered range again, and then goes on where it is now.
+
+        Batches that are landed and not delivered are read again.
+
+        :param after: the position after which the range begins.
+        :param until: the sequence number of its last record.
+        :param epoch: the lowest epoch that it may get.
+        :param created_at: when the stream was created (aware): what arrived since counts as lost if it is gone. A
+            sequence number needs no such instant, as its own record shows whether later ones are there.
+        :raises ValueError: if a range is being repaired, or a position does not fit.
+        """
+        if self.resumes is not None:
+            raise ValueError(f"a range up to {self.end} is being repaired; wait until it is delivered")
+        if parse_position(until) != Position(sequence_number=until):
+            raise ValueError(f"a range ends at a sequence number, and {until!r} is none; reset the partition instead")
+        resumes = Resumption(
+            position=self.checkpoint,
+            end=self.end,
+            delivered_until=self.delivered_until,
+            owed_since=self.owed_since,
+            is_ended=self.is_finished,
+            children=self.children if self.is_finished else (),
+        )
+        owed_since = None if parse_position(after).sequence_number is not None else created_at
+        return replace(self.restarted(after, epoch=epoch, owed_since=owed_since), end=until, resumes=resumes)
+
+    def resumed(self) -> ShardProgress:
+        """Return the progress after a repair: it goes on where it was, in a new epoch, or is finished again."""
+        assert self.resumes is not None
+        known = self.resumes
+        if known.is_ended:
+            return replace(
+                self, end=known.end, children=known.children, delivered_until=known.delivered_until, resumes=None
+            )
+        return self.restarted(known.position, delivered_until=known.delivered_until, owed_since=known.owed_since)
 
     def _no_earlier_than_start(self, position: str) -> str:
         if self.start is None:
@@ -441,7 +511,10 @@ class ShardBatches(LandedBatches):
     def with_followers(
         self, settlement: Settlement, partition: Partition, before: ShardProgress, after: ShardProgress, lookup: Lookup
     ) -> Settlement:
-        """Children follow once all their parents are finished."""
+        """Children follow once all their parents are finished; a range that was repaired is followed by the rest."""
+        if after.resumes is not None:
+            wait = None if after.resumes.is_ended else timedelta(0)
+            return replace(settlement, progress=after.resumed().to_mapping(), reopen_after=wait)
         if not after.is_followed:
             return settlement
         parents = _other_parents(partition.partition_key, after, lookup)
@@ -459,7 +532,8 @@ class ShardBatches(LandedBatches):
 def _first(
     before: ShardProgress, parent: ShardProgress, child: ShardRange, others: Mapping[str, Partition | None]
 ) -> Mapping[str, Any]:
-    # The child is younger than the last known record of its parent, so none of its records is older.
+    # The child is younger than the last known record of its parent, so none of its records is older. Without such a
+    # record, it owes what its parent owed: what arrived since the parent was found may not be missing in it either.
     known = [before.delivered_until, *(batch.last_arrival for batch in before.landed)]
     checkpoint, epoch = start_of_child([parent, *_readable(others.get(name) for name in child.parent_shard_ids)])
     return ShardProgress.first(
@@ -468,6 +542,7 @@ def _first(
         kind=parent.kind,
         checkpoint=checkpoint,
         delivered_until=max((instant for instant in known if instant), default=None),
+        owed_since=before.owed_since,
         epoch=epoch,
         start=parent.start,
         end=parent.end,

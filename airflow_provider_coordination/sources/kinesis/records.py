@@ -317,6 +317,16 @@ class KinesisRecords(Sequence[KinesisRecord]):
         index: int = pc.index(pc.greater_equal(self.arrivals, since_1970_us), True).as_py()
         return len(self) if index < 0 else index
 
+    def first_outside(self, start_us: int, end_us: int) -> int:
+        """Return the index of the first record that arrived before a start, or at an end or later; else the length.
+
+        :param start_us: in microseconds since 1970.
+        :param end_us: in microseconds since 1970.
+        """
+        outside = pc.or_(pc.less(self.arrivals, start_us), pc.greater_equal(self.arrivals, end_us))
+        index: int = pc.index(outside, True).as_py()
+        return len(self) if index < 0 else index
+
     def first_out_of_order(self) -> int | None:
         """Return the index of the first record whose sequence number is not greater than the previous one, or None."""
         before, after = self.sequence_numbers[:-1], self.sequence_numbers[1:]

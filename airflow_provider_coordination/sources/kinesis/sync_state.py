@@ -88,6 +88,14 @@ class SyncState:
         known = (state for state in self.streams if state.stream == stream)
         return max(known, key=lambda state: state.creation_epoch, default=None)
 
+    def listed_at(self, stream: str, *, since: int) -> datetime | None:
+        """Return when the streams of a name were last listed (aware); None if they never were.
+
+        :param since: only streams that were created at this time, in whole seconds since 1970, or later.
+        """
+        known = (each for each in self.streams if each.stream == stream and each.creation_epoch >= since)
+        return max((each.listed_at for each in known if each.listed_at is not None), default=None)
+
     def has_listed(self, streams: Iterable[str], bounds: str) -> bool:
         """Return whether a sync of each of these streams within the bounds of this name is complete."""
         known = map(self.latest, streams)

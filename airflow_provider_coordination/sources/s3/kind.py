@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition
 from airflow_provider_coordination.field_hints import Limits, Texts
 from airflow_provider_coordination.settings import FieldError, read_settings, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.items import PartitionProgress
+from airflow_provider_coordination.sources.landed import ProgressFormatError, instant_of
 from airflow_provider_coordination.sources.queues import QueueAddress, check_queue_url
 from airflow_provider_coordination.sources.reads import AwsReads
 from airflow_provider_coordination.sources.s3.objects import ListedObject, check_path, is_s3
 from airflow_provider_coordination.sources.s3.selection import glob_regex
-from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, file_dataset
+from airflow_provider_coordination.sources.source_kind import DatasetName, Hold, Settings, file_dataset
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -326,7 +329,31 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return (f"location {store!r}" for store in sorted(stores_before - stores))
 
 
-KIND = ItemKind(
+class S3Kind(ItemKind):
+    """Objects of S3, whose watermark moves with the scans that find them."""
+
+    watermark_statuses = UNFINISHED
+
+    @override
+    def delivered_until(self, partition: Partition) -> datetime | None:
+        """No object arrived before it was modified."""
+        try:
+            left = PartitionProgress.from_mapping(partition.progress).items_left
+            return min(
+                (ListedObject.from_item(item).modified for item in left), default=datetime.max.replace(tzinfo=UTC)
+            )
+        except (ProgressFormatError, KeyError, TypeError, ValueError):  # it is stored, so it may be anything
+            return None
+
+    @override
+    def holds(self, partitions: Sequence[Partition], state: Mapping[str, Any]) -> Iterator[Hold]:
+        """What arrived since the last finished scan began."""
+        as_of = instant_of(state.get("as_of"))
+        unknown = "no scan of S3 has finished" if state else "nothing was scanned; run one"
+        yield Hold("the next scan", as_of, "it finds what arrived later" if as_of else unknown)
+
+
+KIND = S3Kind(
     "s3",
     "airflow_provider_coordination.sources.s3.reader:ObjectReader",
     _datasets,
@@ -335,4 +362,5 @@ KIND = ItemKind(
     supplier="airflow_provider_coordination.sources.s3.announcements:finder",
     permissions="airflow_provider_coordination.sources.s3.announcements:permissions",
     claims=lambda item: ListedObject.from_item(item).name,
+    size=lambda item: ListedObject.from_item(item).size,
 )

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 from xml.etree import ElementTree
 
-from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.aws import AwsSettings, response_time
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import ItemGoneError
 from airflow_provider_coordination.sources.s3.objects import (
@@ -55,6 +56,11 @@ class Listing(ABC):
     """The prefix of every object's URI: the path in the form of those URIs."""
     base: str
     """The folder that names are relative to, with a trailing `/`."""
+    as_of: datetime | None = None
+    """Every object that arrived before this instant (aware) is listed, by the clock of the storage.
+
+    None before the first page, and if the storage does not show its clock.
+    """
 
     @abstractmethod
     def pages(self, after: str = "") -> Iterator[ListedPage]:
@@ -99,8 +105,11 @@ class S3Listing(Listing):
         if after:
             request["StartAfter"] = after
         while True:
+            requested_at = time.monotonic()
             with object_errors(self.start, "list", "s3:ListBucket"):
                 response = self._client.list_objects_v2(**request)
+            if self.as_of is None and (answered_at := response_time(response)) is not None:
+                self.as_of = answered_at - timedelta(seconds=time.monotonic() - requested_at)
             contents = response.get("Contents", [])
             if contents:
                 yield ListedPage(

@@ -8,7 +8,7 @@ were uploaded in parts or copied with an old time are found too, and an object t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -53,11 +53,13 @@ class Unfinished:
     :param began: when it started (aware).
     :param path: the path that it was listing; the paths before it are done.
     :param after: where its listing continues.
+    :param as_of: see `Listing.as_of`; the earliest of the paths so far.
     """
 
     began: datetime
     path: str
     after: str
+    as_of: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +69,22 @@ class ScanState:
     :param scans: the number of finished scans.
     :param last_scan: when the last finished scan started (aware); None if there was none.
     :param unfinished: the interrupted scan; None if there is none.
+    :param as_of: every object that arrived before this instant (aware) was found by the last finished scan, by the
+        clock of S3; None if that is not known, as for files elsewhere.
     """
 
     scans: int = 0
     last_scan: datetime | None = None
     unfinished: Unfinished | None = None
+    as_of: datetime | None = None
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> ScanState:
+        """Return the state that a source stores, empty at first.
+
+        :raises FieldError: if it is none.
+        """
+        return read_settings(cls, "state of the scan", state)
 
 
 class S3Scan(ItemSupplier[S3Objects]):
@@ -108,7 +121,7 @@ class S3Scan(ItemSupplier[S3Objects]):
             paths are scanned.
         :raises SourceUnavailableError: if the storage is unavailable; the next scan continues where this one was.
         """
-        before = read_settings(ScanState, "state of the scan", state)
+        before = ScanState.of(state)
         if self._settings.delete_on_success:
             self.finish_deletions()
         unfinished = before.unfinished
@@ -127,7 +140,7 @@ class S3Scan(ItemSupplier[S3Objects]):
 
         :param stored: a `ScanState`, empty at first.
         """
-        state, end = read_settings(ScanState, "state of the scan", stored), self._settings.end_time
+        state, end = ScanState.of(stored), self._settings.end_time
         if end is None or state.last_scan is None or state.unfinished is not None or self._settings.delete_on_success:
             return False
         return state.last_scan >= end
@@ -157,14 +170,14 @@ class S3Scan(ItemSupplier[S3Objects]):
         for path in paths[paths.index(at.path) :]:
             start = at if path == at.path else replace(at, path=path, after="")
             try:
-                yield from self._scan_path(before, start)
+                at = yield from self._scan_path(before, start)
             except ConfigurationError as error:  # the other paths must not wait until the user has fixed this one
                 log.error("path %s cannot be scanned: %s", path, error)
                 wrong = wrong or error
         if wrong is not None:
             yield Page({}, write_settings(replace(before, unfinished=None)))
             raise wrong
-        yield Page({}, write_settings(ScanState(scans=before.scans + 1, last_scan=at.began)))
+        yield Page({}, write_settings(ScanState(scans=before.scans + 1, last_scan=at.began, as_of=at.as_of)))
         if self._settings.forget_after is not None:
             self._forget(at.began - self._settings.forget_after)
 
@@ -191,8 +204,9 @@ class S3Scan(ItemSupplier[S3Objects]):
             )
         return replace(window, start=forgotten)
 
-    def _scan_path(self, before: ScanState, at: Unfinished) -> Iterator[Page]:
-        listing = self._list_path(at.path)
+    def _scan_path(self, before: ScanState, at: Unfinished) -> Generator[Page, None, Unfinished]:
+        """Yield the new objects at a path; return how far the scan is then."""
+        listing, is_first = self._list_path(at.path), at.path == self._settings.paths[0] and not at.after
         gathering = _Gathering(Selection(self._settings, listing, self._window(at.began)), self._limits)
         since = self._clock.monotonic()
         listed = taken = new = 0
@@ -202,7 +216,7 @@ class S3Scan(ItemSupplier[S3Objects]):
             new += gathering.add(still_new(self._claims, unclaimed))
             listed += len(page.found)
             taken += len(candidates)
-            at = replace(at, after=page.after)
+            at = replace(at, after=page.after, as_of=listing.as_of if is_first else _earliest(at, listing))
             if not gathering:
                 since = self._clock.monotonic()
             elif len(gathering) >= GATHERED_OBJECTS or self._clock.monotonic() - since >= GATHERED_SECONDS:
@@ -214,6 +228,7 @@ class S3Scan(ItemSupplier[S3Objects]):
             "path scanned: source=%s path=%s listed=%d taken=%d new=%d",
             self._coordinator.source, at.path, listed, taken, new,
         )  # fmt: skip
+        return replace(at, as_of=listing.as_of if is_first else _earliest(at, listing))
 
     # Objects that are delivered and not deleted yet
 
@@ -257,6 +272,11 @@ def still_new(claims: Claims, objects: Sequence[ListedObject]) -> Iterator[Liste
     """Return the unclaimed objects without those that a source with the same claims has just forgotten."""
     forgotten = claims.forgotten_before() if objects else None
     return (each for each in objects if forgotten is None or each.modified >= forgotten)
+
+
+def _earliest(at: Unfinished, listing: Listing) -> datetime | None:
+    """Return the earlier instant of the paths so far and of another; None if one of them is not known."""
+    return None if at.as_of is None or listing.as_of is None else min(at.as_of, listing.as_of)
 
 
 class _Gathering:

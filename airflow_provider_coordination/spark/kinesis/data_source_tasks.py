@@ -22,7 +22,6 @@ from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.kinesis.batch_reading import (
-    SETTLING,
     BatchReading,
     BatchStart,
     DataLostError,
@@ -34,7 +33,7 @@ from airflow_provider_coordination.sources.kinesis.client import KinesisClient, 
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer, shard_pages
 from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, Position, at_timestamp
-from airflow_provider_coordination.sources.kinesis.progress import ShardRange
+from airflow_provider_coordination.sources.kinesis.progress import SETTLING, ShardRange
 from airflow_provider_coordination.sources.kinesis.reader import DATE_RESOLUTION, PageMemory
 from airflow_provider_coordination.sources.kinesis.shards import (
     Shard,

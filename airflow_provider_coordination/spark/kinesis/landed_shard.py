@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 
 import pyarrow as pa
@@ -188,6 +188,7 @@ class ShardLandingOptions(LandingOptions):
     :param records_per_read: how many records a poll returns at most.
     :param on_data_loss: `"fail"` lands nothing after a gap, `"earliest"` reads on, `"latest"` skips to the present.
     :param stop_at: land no record that arrived at this instant (aware) or later.
+    :param completes: the length of the intervals in which records count; a batch has records of one interval only.
     :param ends_at_newest: whether the landing ends with a page up to the newest record, although more may follow.
         Otherwise it ends with a page without records, so that it takes along what arrives during that time.
     :param format: what the records are.
@@ -199,5 +200,6 @@ class ShardLandingOptions(LandingOptions):
     records_per_read: int = MAX_RECORDS_PER_READ
     on_data_loss: str = "fail"
     stop_at: datetime | None = None
+    completes: timedelta | None = None
     ends_at_newest: bool = False
     format: ShardFormat = KINESIS

@@ -107,7 +107,12 @@ def land(
     """
     slots = (count or SlotCount(context)).of_round(slots_needed(plans), leave_slot=options.leave_slot)
     landed = land_in_slots(
-        context, distribute(plans, slots, _size), partial(_land_slot, options), LandedShardRow, locations
+        context,
+        distribute(plans, slots, _size),
+        partial(_land_slot, options),
+        LandedShardRow,
+        locations,
+        load=sum(map(_size, plans)),
     )
     log_warnings(landed, options)
     return landed
@@ -251,6 +256,7 @@ def _land_shard(
         inclusive=inclusive,
         stop=parse_position(plan.end) if plan.end is not None else stop,
         reads_on=options.on_data_loss == READ_ON,
+        every=options.completes,
     )
     if reading.starts_at_stop:
         return _empty_row(plan)

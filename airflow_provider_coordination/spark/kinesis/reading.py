@@ -118,6 +118,7 @@ class ShardReading(Reading):
             records_per_read=reads.records_per_read,
             on_data_loss=reads.on_data_loss,
             stop_at=reads.stop_at,
+            completes=settings.completes,
             ends_at_newest=is_shared or settings.rounds.freshness is not None,
             format=format,
         )

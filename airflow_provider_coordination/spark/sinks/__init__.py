@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from airflow_provider_coordination.spark.delivered_batches import TableHistory
+    from airflow_provider_coordination.spark.ledger import IsOfSource, SinkContents
     from airflow_provider_coordination.spark.refused_rows import RefusedRows
     from airflow_provider_coordination.spark.sink_settings import SinkSettings
 
@@ -239,6 +240,16 @@ class Sink(ABC):
 
         :returns: None if the commits of such a sink do not record it.
         :raises CoordinationError: if there is no such table, or it cannot be read.
+        """
+        return None
+
+    def contents(self, wanted: IsOfSource, *, reads_rows: bool) -> SinkContents | None:
+        """Return what the sink has of its batches, for an audit.
+
+        :param wanted: the sources whose batches are wanted.
+        :param reads_rows: whether to read the rows, and count those of each batch.
+        :returns: None if such a sink keeps no record of its batches.
+        :raises CoordinationError: if the sink is gone, or its record cannot be read.
         """
         return None
 

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import result_or_raise
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.column_lineage import unchanged
 from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
 from airflow_provider_coordination.spark.dataset_compaction import Compactions, maintain_dataset
+from airflow_provider_coordination.spark.dataset_ledger import DatasetLedger, dataset_contents
 from airflow_provider_coordination.spark.delivery import (
     Attempt,
     Delivery,
@@ -37,6 +40,7 @@ from airflow_provider_coordination.spark.landed_files import (
     restore_landed,
 )
 from airflow_provider_coordination.spark.landed_identity import without_batch
+from airflow_provider_coordination.spark.ledger import IsOfSource, SinkContents
 from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.parquet_files import (
     MergedFile,
@@ -50,6 +54,7 @@ from airflow_provider_coordination.spark.partitioned_dataset import check_not_pa
 from airflow_provider_coordination.spark.shared_files import (
     CombinedBatch,
     SharedFiles,
+    SharedManifest,
     assign_shared_files,
     by_shared_file,
     claim_of,
@@ -138,7 +143,12 @@ class ParquetSink(Sink):
 
     def file(self, batch_id: str) -> str:
         """Return the path of the file that holds this batch alone."""
-        return join(self.path, f"{batch_id}.parquet")
+        return join(self.path, self.file_name(batch_id))
+
+    @staticmethod
+    def file_name(batch_id: str) -> str:
+        """Return the name of the file that holds this batch alone."""
+        return f"{batch_id}.parquet"
 
     def file_with(self, attempt: Attempt) -> str | None:
         """Return the file that holds a batch's rows; None if there is none."""
@@ -241,20 +251,56 @@ class ParquetSink(Sink):
 
     @override
     def commit(self, attempts: Sequence[Attempt]) -> None:
-        # Each file becomes visible on its own.
+        # Each file becomes visible on its own, after the ledger has the batches of all.
         together = by_shared_file(attempts)
-        each_at_once(together, lambda name: self._commit_together(name, together[name]), self.at_once)
-        alone = [attempt for attempt in attempts if attempt.shared_file is None]
-        each_at_once(self.owed(alone), self._commit_alone, self.at_once)
+        prepared = self._sealed_together(together)
+        alone = {attempt.batch_id: attempt for attempt in self.owed([a for a in attempts if a.shared_file is None])}
+        read = side_by_side(alone.values(), self._alone.sealed, self.at_once)
+        staged = {attempt.batch_id: result_or_raise(manifest)["files"] for attempt, manifest in read}
+        self.record(
+            [
+                *(
+                    (attempt, manifest.files_of(attempt))
+                    for name, manifest in prepared.items()
+                    for attempt in together[name]
+                    if manifest is not None
+                ),
+                *((alone[b], {self.file_name(b): each["bytes"] for each in files}) for b, files in staged.items()),
+            ]
+        )
+        each_at_once(together, lambda name: self._commit_together(name, together[name], prepared[name]), self.at_once)
+        each_at_once(alone, lambda batch_id: self._commit_alone(alone[batch_id], staged[batch_id]), self.at_once)
 
-    def _commit_alone(self, attempt: Attempt) -> None:
-        for staged in self._alone.sealed(attempt)["files"]:
+    def _sealed_together(self, names: Collection[str]) -> dict[str, SharedManifest | None]:
+        """Return the manifests of shared files that are prepared, by name; None for one that is gone."""
+        read = side_by_side(names, self._shared.sealed, self.at_once)
+        return {name: result_or_raise(manifest) for name, manifest in read}
+
+    def record(self, batches: Sequence[tuple[Attempt, Mapping[str, int]]]) -> None:
+        """Record in the ledger the batches that are about to become visible; see `DatasetLedger.add`.
+
+        Dead letters are recorded for batches that have some.
+        """
+        if self.name == DEAD_LETTER:
+            batches = [(attempt, files) for attempt, files in batches if files]
+        DatasetLedger(self.path, self.access).add(batches)
+
+    @override
+    def contents(self, wanted: IsOfSource, *, reads_rows: bool) -> SinkContents:
+        deliveries = DatasetLedger(self.path, self.access).deliveries()
+        is_partial = self.name == DEAD_LETTER
+        return dataset_contents(
+            self.path, deliveries, wanted, reads_rows=reads_rows, access=self.access, is_partial=is_partial
+        )
+
+    def _commit_alone(self, attempt: Attempt, files: Sequence[Mapping[str, Any]]) -> None:
+        for staged in files:
             self.publish(join(self.staging(attempt), staged["name"]), attempt, staged["bytes"])
 
-    def _commit_together(self, name: str, attempts: Sequence[Attempt]) -> None:
+    def _commit_together(self, name: str, attempts: Sequence[Attempt], manifest: SharedManifest | None) -> None:
         """Publish a shared file. Some of its batches may be committed already, and not be prepared for it."""
         try:
-            others = self._shared.commit(name, attempts)
+            others = self._shared.commit(name, attempts, manifest)
         except MissingFileError:
             if len(self.committed(attempts)) < len(attempts):
                 raise
@@ -334,7 +380,10 @@ class ParquetSink(Sink):
 
     @override
     def maintain(self, wanted: Maintenance) -> MaintenanceResult:
-        return maintain_dataset(self.path, wanted, access=self.access)
+        done = maintain_dataset(self.path, wanted, access=self.access)
+        if not wanted.is_dry_run:
+            DatasetLedger(self.path, self.access).merge(datetime.now(UTC) - wanted.retention)
+        return done
 
     # Landed files, unchanged
 
@@ -426,6 +475,7 @@ class ParquetLandedDelivery(LandedDelivery):
                     else Prepared(
                         records={self._dataset.name: attempt.batch.records},
                         columns=column_types(result.columns),
+                        lineage=unchanged(without_batch(result.columns).names),
                         shared_file=result.shared_file,
                     )
                 )
@@ -450,7 +500,11 @@ class ParquetLandedDelivery(LandedDelivery):
                 schema = schema_of(visible, self._dataset.access)
         except pa.ArrowInvalid as error:
             raise DeliveryError(f"file {visible} is damaged: {error}; restore it, or reset its partition") from error
-        return Prepared(records={self._dataset.name: attempt.batch.records}, columns=column_types(schema))
+        return Prepared(
+            records={self._dataset.name: attempt.batch.records},
+            columns=column_types(schema),
+            lineage=unchanged(without_batch(schema).names),
+        )
 
     @override
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
@@ -459,6 +513,7 @@ class ParquetLandedDelivery(LandedDelivery):
         decided = {attempt.batch_id for attempt in alone if self._is_name_decisive(attempt)}
         left = self._dataset.owed([attempt for attempt in alone if attempt.batch_id not in decided])
         first = [attempt for attempt in alone if attempt.batch_id in decided]
+        self._dataset.record([(a, {self._dataset.file_name(a.batch_id): a.batch.file_bytes}) for a in (*first, *left)])
         each_at_once([*first, *left], self._publish, self._dataset.at_once)
 
     def _publish(self, attempt: Attempt) -> None:

@@ -16,7 +16,7 @@ from airflow_provider_coordination.settings import Described, FieldError, text_v
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.spark.access import is_s3
 from airflow_provider_coordination.spark.job_settings import check_function
-from airflow_provider_coordination.spark.sink_settings import MAIN, PARQUET, SinkSettings
+from airflow_provider_coordination.spark.sink_settings import MAIN, OF_FUNCTION, PARQUET, SinkSettings
 from airflow_provider_coordination.spark.sinks import SINKS
 
 EXAMPLE = "ParquetDataset('/data/lake/clicks')"
@@ -322,7 +322,7 @@ class ForeachBatch(Writes):
     @override
     def sink_location(self) -> str:
         # The function, and that it is called at least once.
-        return f"at-least-once://{self.function}"
+        return f"{OF_FUNCTION}{self.function}"
 
     @override
     def check_together(self) -> None:

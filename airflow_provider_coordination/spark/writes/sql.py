@@ -99,7 +99,9 @@ class SqlTable(MergingSink):
     @override
     def sink_location(self) -> str:
         server = self.server  # the same for all spellings of the table's name
-        return f"{server.database}://{server.host}:{server.port}/{server.catalog}/{self.schema}.{self.table_name}"
+        return (
+            f"{server.database}://{server.host.lower()}:{server.port}/{server.catalog}/{self.schema}.{self.table_name}"
+        )
 
     @override
     def use(self, connections: ConnectionResolver, aws: AwsSettings | None) -> None:

@@ -10,6 +10,7 @@ import { sourceApi, withParameters } from "./urls.js";
 import { EmptyState, LiveContent } from "./problems.js";
 import { ReasonDialog } from "./reason_dialog.js";
 import { Sinks } from "./sinks.js";
+import { HeldBy } from "./watermark.js";
 import { SmallTable } from "./small_table.js";
 import { useMessage } from "./messages.js";
 import { countText, plural } from "./text.js";
@@ -181,7 +182,8 @@ export function AcknowledgmentsPage({ place, card, connection, search }) {
   return h(
     C.Box,
     { minW: 0 },
-    card !== null && h(Sinks, { sinks: card.sinks }),
+    card !== null && h(Sinks, { sinks: card.sinks, watermark: card.watermark }),
+    card !== null && h(HeldBy, { watermark: card.watermark }),
     h(LiveContent, {
       live,
       what: "acknowledgments",

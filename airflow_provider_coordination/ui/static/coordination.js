@@ -25,6 +25,8 @@ import { WorkersPage } from "./workers.js";
 // All other modules, also those that are imported indirectly, so that a browser requests all of them at once.
 import "./actions.js";
 import "./api.js";
+import "./audit.js";
+import "./audit_findings.js";
 import "./chart.js";
 import "./icons.js";
 import "./polling.js";
@@ -37,6 +39,7 @@ import "./partition_list.js";
 import "./chart_controls.js";
 import "./widgets.js";
 import "./reason_dialog.js";
+import "./row_origin.js";
 import "./refresh_pause.js";
 import "./reset_target.js";
 import "./series.js";
@@ -64,6 +67,7 @@ import "./timeline_layout.js";
 import "./typing.js";
 import "./user_actions.js";
 import "./warning.js";
+import "./watermark.js";
 import "./virtual_rows.js";
 
 /** The component of each page of `PAGES`. */

@@ -27,6 +27,7 @@ import { countText, plural, rateText, roughText } from "./text.js";
 import { useNow } from "./clock.js";
 import { duration, lagText, longestLeaseText, secondsUntil } from "./time.js";
 import { useTypedText } from "./typing.js";
+import { CompleteUntil } from "./watermark.js";
 
 const BAR = 7;
 const GAP = 2;
@@ -180,6 +181,7 @@ const Card = memo(function Card(/** @type {{card: Api.SourceCard}} */ { card }) 
       C.Grid,
       { as: "dl", templateColumns: "repeat(auto-fill, minmax(100px, 1fr))", gap: 3, mt: "auto" },
       h(Statistic, { name: "Lag" }, lagText(card.lag)),
+      h(Statistic, { name: "Complete until" }, h(CompleteUntil, { watermark: card.watermark })),
       h(Statistic, { name: "Throughput" }, rateText(card.throughput)),
       h(Statistic, { name: "Workers" }, countText(card.workers)),
       h(

@@ -38,6 +38,19 @@ export function freshnessOverTime(series) {
 }
 
 /**
+ * Return how long ago the watermark of a source was, over time, in seconds.
+ *
+ * @param {Api.LagPoint[]} series the oldest first
+ * @returns {TimePoint[]}
+ */
+export function watermarkOverTime(series) {
+  return series.map((point) => ({
+    at: Date.parse(point.at),
+    value: point.watermark_ms === null ? null : point.watermark_ms / 1000,
+  }));
+}
+
+/**
  * Return the rate per second between each point and the one before it.
  *
  * Counters restart when items are deleted; that is no rate.

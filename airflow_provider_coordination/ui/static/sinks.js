@@ -6,6 +6,7 @@ import { SmallTable, PHONE_WIDTH } from "./small_table.js";
 import { SINK_STATES } from "./states.js";
 import { countText } from "./text.js";
 import { freshnessText } from "./time.js";
+import { CompleteUntil } from "./watermark.js";
 
 const FRESHNESS =
   "Within this age, half and 95 % of the records became visible in the sink. The age is the time since their arrival at " +
@@ -14,9 +15,9 @@ const FRESHNESS =
 /**
  * The sinks from the latest report of a job. Each row keeps its height, however long its error is.
  *
- * @param {{sinks: Api.SinkReport[]}} props
+ * @param {{sinks: Api.SinkReport[], watermark: Api.Watermark|null}} props
  */
-export function Sinks({ sinks }) {
+export function Sinks({ sinks, watermark }) {
   if (sinks.length === 0) return null;
   return h(
     Section,
@@ -50,6 +51,11 @@ export function Sinks({ sinks }) {
           title: "Freshness p50 / p95",
           align: "end",
           cell: (sink) => h(C.Text, { title: FRESHNESS }, freshnessText(sink)),
+        },
+        {
+          name: "complete",
+          title: "Complete until",
+          cell: (sink) => h(CompleteUntil, { watermark, sink: sink.name }),
         },
         {
           name: "error",

@@ -4,7 +4,9 @@ import { C, Fragment, h } from "./host.js";
 import { useLive } from "./live.js";
 import { RelativeTime, Chip, FactList, Statistic, Section, PageLink } from "./widgets.js";
 import { dagPath, sourceApi } from "./urls.js";
+import { AuditButton } from "./audit.js";
 import { EmptyState, LiveContent } from "./problems.js";
+import { RowOrigin } from "./row_origin.js";
 import { SpecVersions } from "./spec_versions.js";
 import { VerbButtons } from "./supervisor_actions.js";
 import { OverTime, TaskCount } from "./supervisor_charts.js";
@@ -47,13 +49,14 @@ export function SupervisorPage({ place, connection, parameters, change, search }
       h(
         C.Stack,
         { key: "supervisor", gap: 6, pb: 6, "data-supervisor": displayStateOf(status) },
-        h(StateSummary, { status, verbs: h(VerbButtons, { ...verbs, status }) }),
+        h(StateSummary, { status, verbs: h(Fragment, null, h(AuditButton, { place, connection }), h(VerbButtons, { ...verbs, status })) }),
         h(SupervisedJobs, { status, place }),
         h(OverTime, { status, parameters, change }),
         h(TaskCount, { status, parameters }),
         h(LagOfShards, { status, search }),
         h(Errors, { errors: status.errors, search }),
         h(ParseErrors, { place }),
+        h(RowOrigin, { place, parameters, change, search }),
         h(SpecVersions, { place, parameters, change }),
       ),
   });

@@ -1,10 +1,10 @@
-/** The charts of a supervised source: lag, freshness, delivered records and bytes, bad records, and the number of jobs. */
+/** The charts of a supervised source: lag, freshness, watermark, delivered records and bytes, bad records, and the number of jobs. */
 
 import { Chart } from "./chart.js";
 import { C, Fragment, h, useMemo } from "./host.js";
 import { ViewChoice, Choice } from "./chart_controls.js";
 import { Instant, Section } from "./widgets.js";
-import { countOverTime, freshnessOverTime, lagOverTime, rateOverTime, WINDOWS, within } from "./series.js";
+import { countOverTime, freshnessOverTime, lagOverTime, rateOverTime, watermarkOverTime, WINDOWS, within } from "./series.js";
 import { SmallTable, PHONE_WIDTH } from "./small_table.js";
 import { capitalized, plural, rateText } from "./text.js";
 import { useNow } from "./clock.js";
@@ -51,6 +51,7 @@ export function OverTime({ status, parameters, change }) {
     () => ({
       lag: lagOverTime(series),
       freshness: freshnessOverTime(series),
+      watermark: watermarkOverTime(series),
       records: rateOverTime(series, ["processed"]),
       bytes: rateOverTime(series, ["processed_bytes"]),
       bad: BAD_RECORDS.map(([field, label, palette, dashes]) => ({
@@ -98,6 +99,13 @@ export function OverTime({ status, parameters, change }) {
             format: lagText,
           }),
           h(Chart, {
+            title: "Age of the watermark",
+            lines: [{ name: "watermark", palette: "orange", points: lines.watermark }],
+            window,
+            unit: "seconds",
+            format: lagText,
+          }),
+          h(Chart, {
             title: "Records delivered",
             lines: [{ name: "records", palette: "green", points: lines.records }],
             window,
@@ -118,7 +126,7 @@ export function OverTime({ status, parameters, change }) {
 
 /**
  * @param {{
- *   lines: {lag: TimePoint[], freshness: TimePoint[], records: TimePoint[], bytes: TimePoint[], bad: Line[]},
+ *   lines: {lag: TimePoint[], freshness: TimePoint[], watermark: TimePoint[], records: TimePoint[], bytes: TimePoint[], bad: Line[]},
  *   window: {since: number, until: number},
  * }} props
  */
@@ -128,6 +136,7 @@ function ListView({ lines, window }) {
   const columns = /** @type {[string, string, TimePoint[], (value: number) => string][]} */ ([
     ["lag", "Lag", lines.lag, lagText],
     ["freshness", "Freshness", lines.freshness, lagText],
+    ["watermark", "Watermark", lines.watermark, lagText],
     ["records", "Records", lines.records, perSecond],
     ["bytes", "Bytes", lines.bytes, rateText],
     ...lines.bad.map((line) => [line.name, capitalized(line.name), line.points, perSecond]),

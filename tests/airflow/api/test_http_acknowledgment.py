@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import Ackno
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from tests.support.delivered import delivered, state, status, the_set
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration  # Airflow's API server is made for it, which takes longer than all the requests
 
@@ -204,5 +205,7 @@ def test_plugin_loads_without_the_api_application() -> None:
         from airflow_provider_coordination.ui.plugin import CoordinationPlugin
         plugin = CoordinationPlugin()
         print(plugin.name, "fastapi" in sys.modules, "airflow_provider_coordination.hooks" in sys.modules)"""
-    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+    )
     assert done.stdout.splitlines()[-1] == "coordination False False"

@@ -12,8 +12,8 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import DetailedState
-from tests.airflow.api.test_ui_api import CONNECTION, at, found
-from tests.support.scenery import SPEC, Scenery
+from tests.airflow.api.test_ui_api import CONNECTION, at, found, row
+from tests.support.scenery import SPEC, Scenery, a_batch
 
 pytestmark = pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
 
@@ -82,6 +82,39 @@ def test_each_verb_returns_the_new_status(scenery: Scenery, op: TestClient) -> N
     assert found(post(op, "/resume"))["suspended"] is None
     assert found(post(op, "/handover"))["needs_turn"] is True
     assert found(post(op, "/terminate"))["state"] == "STOPPING"
+
+
+def test_audit_compares_the_sinks_of_the_spec(scenery: Scenery, op: TestClient) -> None:
+    facts = found(post(op, "/audit"))
+    assert set(facts) == {"source", "state", "partitions", "complete", "findings", "left", "notes"}
+    assert (facts["source"], facts["state"]) == ("orders", "unexplained") and facts["partitions"] > 0
+    assert any("there is no file in" in each["reason"] for each in facts["findings"])
+
+
+def test_audit_of_a_source_without_a_supervisor_is_refused(scenery: Scenery, op: TestClient) -> None:
+    answer = op.post(at("clicks", "supervisor/audit"), json={"reason": "on call"})
+    assert answer.status_code == 404 and "has no supervisor" in answer.json()["detail"]
+
+
+def test_trace_shows_where_a_batch_comes_from(scenery: Scenery, op: TestClient) -> None:
+    key = "delivered/0.json.gz"
+    facts = found(op.get(at("orders", "supervisor/trace"), params={"batch": a_batch(key).batch_id, "position": ""}))
+    batch = facts["batch"]
+    assert (batch["partition_key"], batch["records"], facts["is_pending"]) == (key, a_batch(key).records, True)
+    assert batch["origin"]["owner"] == facts["owner"]["name"]
+    assert facts["owner"]["dag_id"] == row(op, "orders", key)["owner"]["dag_id"]
+    assert [(sink["sink"], sink["state"]) for sink in facts["sinks"]] == [("main", "missing")]
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "detail"),
+    [("orders", 422, "neither a sink that is given nor the store knows it"), ("clicks", 404, "has no supervisor")],
+)
+def test_trace_of_an_unknown_batch_is_refused(
+    scenery: Scenery, op: TestClient, source: str, status: int, detail: str
+) -> None:
+    answer = op.get(at(source, "supervisor/trace"), params={"batch": "b1"})
+    assert answer.status_code == status and detail in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

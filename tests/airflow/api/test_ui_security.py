@@ -35,6 +35,8 @@ ONCE = {**ACTORS, "admin": 409}
 """The second request is refused: a suspended supervisor is not suspended again."""
 UNHEALTHY = {who: 503 if status == 200 else status for who, status in READERS.items()}
 """The supervisor's source has a parked partition."""
+TRACERS = {who: 422 if status == 200 else status for who, status in READERS.items()}
+"""Nobody knows the batch."""
 ANYBODY = dict.fromkeys(READERS, 200) | {"anonymous": 401}
 FOREIGN: list[dict[str, str]] = [
     {"Origin": "https://evil.example"},
@@ -89,6 +91,7 @@ TABLE = {
     ("GET", SOURCE + "/supervisor/health"): Route(UNHEALTHY),
     ("GET", SOURCE + "/supervisor/stats"): Route(READERS),
     ("GET", SOURCE + "/supervisor/parse-errors"): Route(READERS),
+    ("GET", SOURCE + "/supervisor/trace"): Route(TRACERS, "?batch=b1"),
     ("GET", "/actions"): Route(ANYBODY),
     ("GET", "/runs"): Route(ANYBODY, "?dag_id=nightly_orders&run_id=any"),
     ("GET", "/static/{path:path}"): Route(ANYBODY),
@@ -108,6 +111,7 @@ TABLE = {
     ("POST", SOURCE + "/supervisor/reset"): Route(
         ACTORS, body=lambda version: {"positions": {"state/waiting.json.gz": "earliest"}, "reason": "read it again"}
     ),
+    ("POST", SOURCE + "/supervisor/audit"): Route(ACTORS, body=lambda version: {"reason": "the numbers differ"}),
     ("POST", SOURCE + "/supervisor/terminate"): Route(ONCE, body=lambda version: {"reason": "moved elsewhere"}),
     ("POST", "/connections/{connection_id}/supervisors/reset"): Route(
         ACTORS, body=lambda version: {"to": "earliest", "reason": "read it again"}

@@ -15,6 +15,7 @@ from airflow_provider_coordination.coordination.errors import StoreUnavailableEr
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.ui import store_queries
 from airflow_provider_coordination.ui.store_queries import QueryScheduler, Stores
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ class CountedQuery:
 
     def __call__(self) -> int:
         self.asked += 1
-        self.may_end.wait(60)
+        self.may_end.wait(PATIENCE_SECONDS)
         time.sleep(self.lasts)
         return self.asked
 

@@ -8,14 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_provider_coordination.sources.kinesis.batch_reading import (
-    SETTLING,
     BatchReading,
     BatchStart,
     DataLostError,
     ShardPage,
 )
 from airflow_provider_coordination.sources.kinesis.positions import Position
-from airflow_provider_coordination.sources.kinesis.progress import ShardRange
+from airflow_provider_coordination.sources.kinesis.progress import SETTLING, ShardRange
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -49,12 +48,13 @@ def reading_of(
     stop_at: datetime | None = None,
     stop_after: str | None = None,
     reads_on: bool = False,
+    every: timedelta | None = None,
 ) -> BatchReading:
     start = BatchStart(position=position, delivered_until=delivered_until, retention=retention)
     stop = None if stop_at is None else Position(timestamp=stop_at)
     if stop_after is not None:
         stop = Position(sequence_number=stop_after)
-    return BatchReading(start, inclusive=start.is_inclusive(NOON), stop=stop, reads_on=reads_on)
+    return BatchReading(start, inclusive=start.is_inclusive(NOON), stop=stop, reads_on=reads_on, every=every)
 
 
 def numbers(reading: BatchReading, *pages: ShardPage) -> list[int]:
@@ -171,7 +171,7 @@ def test_closed_shard_ends_its_batch_with_children() -> None:
     reading = reading_of("TRIM_HORIZON")
     assert numbers(reading, a_page(end=True)) == []
     assert reading.end_of_shard and reading.children == (CHILD,)
-    assert (reading.end, reading.read_until) == ("TRIM_HORIZON", NOON)
+    assert (reading.end, reading.read_until) == ("TRIM_HORIZON", None)
 
 
 def test_only_an_empty_page_without_lag_is_the_tip() -> None:
@@ -274,3 +274,40 @@ def test_throttled_reads_are_counted_over_all_pages() -> None:
     page = ShardPage(millis_behind_latest=None, read_at=NOON, throttled=2)
     list(reading.of([page, page]))
     assert (reading.throttled, reading.read_until) == (4, None)
+
+
+# Intervals
+
+
+def test_batch_ends_with_the_interval_of_its_first_record() -> None:
+    reading = reading_of("TRIM_HORIZON", every=HOUR)
+    pages = [a_page(2, behind=500), a_page(3, 4, arrivals=[NOON + HOUR / 2, NOON + HOUR])]
+    assert numbers(reading, *pages) == [2, 3]
+    assert (reading.end, reading.read_until) == ("3", NOON + HOUR / 2)
+    assert (reading.next_iterator, reading.millis_behind_latest, reading.at_stop) == (None, None, False)
+
+
+def test_batch_is_cut_before_a_page_of_the_next_interval() -> None:
+    reading = reading_of("TRIM_HORIZON", every=HOUR)
+    assert numbers(reading, a_page(2, behind=500), a_page(4, arrivals=[NOON + HOUR], end=True)) == [2]
+    assert (reading.end, reading.end_of_shard, reading.children) == ("2", False, ())
+
+
+def test_stop_within_the_interval_ends_the_batch_as_a_stop() -> None:
+    stop = NOON + HOUR / 2
+    reading = reading_of("TRIM_HORIZON", every=HOUR, stop_at=stop)
+    assert numbers(reading, a_page(2, 3, 4, arrivals=[NOON, stop, NOON + 2 * HOUR])) == [2]
+    assert reading.at_stop and reading.read_until == stop
+
+
+def test_records_of_one_interval_are_one_batch() -> None:
+    reading = reading_of("TRIM_HORIZON", every=HOUR)
+    assert numbers(reading, a_page(2, 3, arrivals=[NOON, NOON + HOUR - timedelta(milliseconds=1)]), a_page()) == [2, 3]
+    assert reading.read_until == NOON
+
+
+@pytest.mark.parametrize(("seconds", "taken"), [(1, [1, 2, 3]), (3, [1, 2, 3]), (4, [1]), (3600, [1])])
+def test_batch_ends_before_a_record_of_an_earlier_interval(seconds: int, taken: list[int]) -> None:
+    reading = reading_of("TRIM_HORIZON", every=HOUR)
+    arrivals = [NOON, NOON - timedelta(seconds=seconds), NOON + timedelta(seconds=1)]
+    assert numbers(reading, a_page(1, 2, 3, arrivals=arrivals)) == taken

@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow_provider_coordination.sources.opensearch.kind import OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.slices import Views
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class SlowCluster:
@@ -22,7 +23,7 @@ class SlowCluster:
 
 
 def test_slow_cluster_does_not_block_another() -> None:
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=PATIENCE_SECONDS)
 
     def has_point_in_time(cluster: Any) -> bool:
         return Views(cluster, OpenSearchIndices("*")).has_point_in_time()

@@ -26,12 +26,14 @@ def found(name: str, *, size: int = 10, version: str = '"1"', modified: datetime
 
 
 class Bucket:
-    """What is at `PATH`; a `Listing` of it.
+    """What is at `PATH`; a `Listing` of it, which shows the time if it has a clock.
 
     :param page_objects: how many are listed at a time.
     """
 
     start = base = PATH
+    clock: ManualClock | None = None
+    as_of: datetime | None = None
 
     def __init__(self, *names: str, page_objects: int = 1000) -> None:
         self.objects: dict[str, ListedObject] = {}
@@ -46,6 +48,7 @@ class Bucket:
 
     def pages(self, after: str = "") -> Iterator[ListedPage]:
         self.began_after.append(after)
+        self.as_of = self.as_of or (self.clock and self.clock.now())
         listed = [each for uri, each in sorted(self.objects.items()) if uri > after]
         for number, start in enumerate(range(0, len(listed), self.page_objects)):
             self.before_page(number)
@@ -70,6 +73,7 @@ class Scans:
     def run(self, worker: SourceCoordinator | None = None) -> list[list[str]]:
         """Scan once; return the names in each partition that was created, sorted."""
         coordinator = worker or self.worker()
+        self.bucket.as_of = None
         created = coordinator.supply(S3Scan(self.settings, coordinator, list_path=lambda path: self.bucket))
         assert created is not None
         return sorted(names_in(coordinator.view.get(key)) for key in created)

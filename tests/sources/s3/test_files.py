@@ -21,6 +21,7 @@ from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def files(folder: Path, *names: str) -> None:
@@ -111,7 +112,7 @@ def test_listing_prefetches_two_pages() -> None:
     reading = ahead(pages())
     next(reading)
     next(reading)
-    assert fetched.wait(60)
+    assert fetched.wait(PATIENCE_SECONDS)
     reading.close()  # type: ignore[attr-defined]  # waits for what is being fetched
     assert asked == [0, 1, 2, 3]
 

@@ -90,7 +90,7 @@ def test_delivery_is_one_commit_naming_its_batches(folder: Path) -> None:
     assert created["operation"] == "CREATE TABLE" and said["sink"] == "main"
     assert said["batches"][0] == {
         "source": "clicks", "partition_key": "a-1", "folder": "clicks/a-1", "owner": "job-1", "fencing_token": 1,
-        "set_id": "a-1.s1", "progress": {},
+        "set_id": "a-1.s1", "rows": 2,
         "batch": {
             "batch_id": "a-1", "start": "TRIM_HORIZON", "end": "9", "records": 2, "bytes": 1, "fencing_token": 1,
             "ordinal": 1,

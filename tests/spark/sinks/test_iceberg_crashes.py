@@ -25,6 +25,7 @@ from tests.support.depth import each_or_every
 from tests.support.fleet import Crash
 from tests.support.freezing import CHANGING, VICTIM, Calls, Strike, acting, counted_files
 from tests.support.sinks import BatchRows, IcebergUnderTest, SinkTarget, an_attempt, under_next_lease
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
@@ -91,9 +92,9 @@ class RepeatedDelivery:
                     pass
                 self._next()
                 self.calls.thawed.set()
-                victim.join(60)
+                victim.join(PATIENCE_SECONDS)
             else:
-                victim.join(60)
+                victim.join(PATIENCE_SECONDS)
                 self._next()
             assert not victim.is_alive()
 

@@ -19,6 +19,7 @@ from tests.support.depth import examples
 from tests.support.merged_tables import BY_CHANGES, CHANGES, ORDERED_KINDS, MergedRows, Row, a_sink, deliver, kind_of
 from tests.support.seed import seeded
 from tests.support.sinks import SinkTarget, SinkUnderTest, an_attempt
+from tests.support.waiting import PATIENCE_SECONDS
 
 DELETES = ("REMOVE", "DELETE", "d")
 PARTITIONS = ("a", "b", "c")
@@ -209,7 +210,7 @@ def test_simultaneous_merges_end_as_one_after_the_other(kind: SinkUnderTest, tmp
             attempt = an_attempt_of(partition, Batch(number), 1)
             sink = a_sink(target, **BY_CHANGES)
             sink.prepare([attempt], MergedRows(of, CHANGES))
-            together.wait(60)
+            together.wait(PATIENCE_SECONDS)
             sink.commit([attempt])
             sink.discard([attempt])
 

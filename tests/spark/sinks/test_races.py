@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.freezing import PATIENCE_SECONDS
 from tests.support.sinks import SINKS, OnServer, SinkTarget
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 REPOSITORY = Path(__file__).resolve().parents[3]

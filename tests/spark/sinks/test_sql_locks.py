@@ -19,6 +19,7 @@ from airflow_provider_coordination.spark.sinks.sql import database, mysql
 from airflow_provider_coordination.sql import POSTGRESQL
 from tests.support.sinks import BatchRows, an_attempt
 from tests.support.sql_tables import SERVERS, SqlTarget
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 VALUES = {"a-1": [1, 2]}
@@ -30,7 +31,6 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     target = SqlTarget(request.getfixturevalue(SERVERS[request.param]), tmp_path)
     target.run("CREATE TABLE clicks (_batch_id VARCHAR(255), n BIGINT)")
     target.sink().check()
-    monkeypatch.setattr(database, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 1)
     monkeypatch.setattr(database, "LOCKED_SECONDS", 1.0)
     return target
@@ -129,7 +129,7 @@ def test_table_that_another_job_just_creates_is_waited_for(
                 break
     finally:
         ended.set()
-        other.join(60)
+        other.join(PATIENCE_SECONDS)
     assert "concurrent DDL statement (1684)" in caplog.text, "MariaDB refused to show the table"
 
 
@@ -142,7 +142,7 @@ def test_sinks_of_two_tables_begin_in_one_empty_schema(
 
     def check(target: SqlTarget) -> None:
         for _ in range(10):
-            together.wait(30)
+            together.wait(PATIENCE_SECONDS)
             target.sink().check()
 
     with ThreadPoolExecutor(3) as threads:
@@ -161,7 +161,7 @@ def test_deadlock_is_retried_and_no_outage(target: SqlTarget, monkeypatch: pytes
             tries.append(first)
             connection.exec_driver_sql(f"UPDATE one SET n = n WHERE n = {first}")
             if len(tries) <= 2:
-                met.wait(30)
+                met.wait(PATIENCE_SECONDS)
             connection.exec_driver_sql(f"UPDATE one SET n = n WHERE n = {second}")
 
         with closing(database.DatabaseSession(target.database)) as session:
@@ -170,7 +170,7 @@ def test_deadlock_is_retried_and_no_outage(target: SqlTarget, monkeypatch: pytes
     other = threading.Thread(target=change, args=(2, 1))
     other.start()
     change(1, 2)
-    other.join(60)
+    other.join(PATIENCE_SECONDS)
     assert len(tries) == 3
 
 

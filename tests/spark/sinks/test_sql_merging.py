@@ -21,6 +21,7 @@ from tests.spark.sinks.test_sql_refused_rows import letters_in, refusing
 from tests.support.merged_tables import BY_CHANGES, CHANGES, MergedRows, Row
 from tests.support.sinks import an_attempt
 from tests.support.sql_tables import SERVERS, SqlTarget
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.integration, pytest.mark.share(0.4)]
 BY: dict[str, Any] = {"merge_on": ("Key",), **BY_CHANGES}
@@ -70,7 +71,7 @@ def test_older_change_waits_for_an_uncommitted_delete(target: SqlTarget, is_know
         other.join(1)
         assert other.is_alive(), "the older change is merged before the delete is committed"
         connection.commit()
-    other.join(60)
+    other.join(PATIENCE_SECONDS)
     assert values(target) == [9]
 
 
@@ -86,7 +87,7 @@ def test_newer_change_wins_between_two_jobs_without_operations(target: SqlTarget
         other.start()
         other.join(1)
         connection.commit()
-    other.join(60)
+    other.join(PATIENCE_SECONDS)
     assert values(target) == [5]
 
 

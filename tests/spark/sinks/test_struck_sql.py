@@ -28,6 +28,7 @@ from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 from tests.support.sql_tables import SERVERS, SqlTarget
 from tests.support.striking import calls_of as calls_made_by
 from tests.support.striking import strike_at
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep]
 BEFORE = {"a-1": [1, 2], "b-1": [3]}
@@ -86,7 +87,6 @@ def deliver(sink: Sink, attempts: list[Attempt], values: dict[str, list[int]]) -
 
 @pytest.fixture(params=SERVERS)
 def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlTarget:
-    monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
     monkeypatch.setattr(database, "ABANDONED_SECONDS", 1)
     monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 1)
     return SqlTarget(request.getfixturevalue(SERVERS[request.param]), tmp_path)
@@ -127,11 +127,11 @@ def frozen(run: StruckDelivery) -> None:
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run.first,))
     thread.start()
-    assert run.calls.reached.wait(30)
+    assert run.calls.reached.wait(PATIENCE_SECONDS)
     run.succeed()
     seen = run.target.rows()
     run.calls.thawed.set()
-    thread.join(60)
+    thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     if len(seen) == 3 and all(n < 0 for _, n in seen):
         assert run.target.rows() == seen, "a former owner replaces nothing"

@@ -20,6 +20,7 @@ from tests.support.aws_wire import AwsWire
 from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.fake_aws import fake_aws
 from tests.support.partitions import a_partition
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.integration
 
@@ -186,7 +187,7 @@ def test_processes_may_initialize_an_absent_table_concurrently(dynamodb: DynamoD
         for _ in range(4)
     ]
 
-    assert [process.communicate(timeout=120)[1] for process in processes] == [""] * 4
+    assert [process.communicate(timeout=PATIENCE_SECONDS)[1] for process in processes] == [""] * 4
     assert described(raw)["TableStatus"] == "ACTIVE"
 
 

@@ -21,6 +21,8 @@ from tests.system.airflow.parcels import DAG_ID, SOURCE, Parcels
 
 EXAMPLES = (
     "acknowledged_delivery",
+    "approved_reset",
+    "complete_hours",
     "hourly_ingestion",
     "interval_ingestion",
     "jdbc_ingestion",

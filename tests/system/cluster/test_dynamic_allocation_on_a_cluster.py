@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster_job import WAIT_SECONDS, ClusterPipeline
+from tests.support.cluster_job import ClusterPipeline
+from tests.support.waiting import PATIENCE_SECONDS
 
 CONF = {
     "spark.dynamicAllocation.enabled": "true",
@@ -27,7 +28,7 @@ def test_job_gains_an_executor_and_delivers_each_record_once(
     pipeline.send(40)
     job: Any = pipeline.start(conf=CONF, until_caught_up=False, round_duration=4)
     job.wait_for("slots of a round: 2, executors run 1 tasks, the work needs 2")
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while sum(len(worker.executors()) for worker in pipeline.cluster.workers) < 2:
         assert job.process.poll() is None and time.monotonic() < deadline, job.output
         time.sleep(0.2)

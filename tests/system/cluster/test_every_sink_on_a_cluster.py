@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -16,6 +15,7 @@ from tests.support.depth import at_depth
 from tests.support.seed import seeded
 from tests.support.spark_cluster import ClusterWorker, SparkCluster
 from tests.support.spark_job import CRASHING
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(at_depth(short=1200, deep=3600))]
 SPECULATING = {
@@ -26,7 +26,6 @@ SPECULATING = {
     "spark.speculation.task.duration.threshold": "10s",
 }
 """A task that takes longer than half of the others, or is alone and takes long, is run again on another worker."""
-WAIT_SECONDS = 120
 STOPPED_SECONDS = 30
 """How long Python stands still on a worker: longer than it takes until a task is run again."""
 WATCHED = ("parquet", "delta")
@@ -38,16 +37,7 @@ DEATHS = at_depth(short=(), deep=("recorded:1", "delivering:1", *(f"committed {s
 
 def busy_worker(cluster: SparkCluster) -> ClusterWorker:
     """Return a worker that runs an executor, as soon as there is one."""
-    return wait_for(lambda: next((worker for worker in cluster.workers if worker.executors()), None))
-
-
-def wait_for(find: Callable[[], ClusterWorker | None]) -> ClusterWorker:
-    """Return what is looked for, as soon as it is there."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while (found := find()) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return found
+    return until(lambda: next((worker for worker in cluster.workers if worker.executors()), None))
 
 
 def kill_executor(cluster: SparkCluster) -> None:
@@ -57,7 +47,7 @@ def kill_executor(cluster: SparkCluster) -> None:
 def kill_worker(cluster: SparkCluster) -> None:
     cluster.kill(busy_worker(cluster))
     joined = cluster.add_worker()
-    wait_for(lambda: joined if joined.executors() else None)
+    until(lambda: joined if joined.executors() else None)
 
 
 def take_worker_away(cluster: SparkCluster) -> None:
@@ -66,11 +56,11 @@ def take_worker_away(cluster: SparkCluster) -> None:
     Spark asks an executor to leave only once it is registered with the driver. One that is just starting gets no
     request, and works until it is killed.
     """
-    leaving = wait_for(lambda: next((worker for worker in cluster.workers if worker.registered_executors()), None))
+    leaving = until(lambda: next((worker for worker in cluster.workers if worker.registered_executors()), None))
     asked = leaving.registered_executors()
     leaving.decommission()
     cluster.add_worker()
-    wait_for(lambda: None if asked & set(leaving.executors()) else leaving)
+    until(lambda: None if asked & set(leaving.executors()) else leaving)
     cluster.kill(leaving)
 
 
@@ -80,7 +70,7 @@ def stop_python(cluster: SparkCluster) -> None:
     Not for good: Spark repeats no task on a host that has tried it. Where a task has failed on one of two hosts, and
     stands still on the other, none is left.
     """
-    worker = wait_for(lambda: next((worker for worker in cluster.workers if worker.python_workers()), None))
+    worker = until(lambda: next((worker for worker in cluster.workers if worker.python_workers()), None))
     stopped = worker.python_workers()
     for process in stopped:
         process.suspend()

@@ -13,13 +13,13 @@ from tests.support.bucket_readers import Watch
 from tests.support.cluster_job import (
     LEASE,
     ONE_EXECUTOR,
-    WAIT_SECONDS,
     ClusterPipeline,
     assert_died,
     assert_taken_over,
 )
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.spark_job import CRASHING, Job
+from tests.support.waiting import PATIENCE_SECONDS
 
 REQUEST_SECONDS = 0.05
 LANDED = "PUT .*/_landing/(?!_probe)"
@@ -35,7 +35,7 @@ def crash_while_sending(pipeline: ClusterPipeline, at: str) -> Job:
     """Send records until a job has died of them; one batch may hold all that were sent before."""
     pipeline.send(20)
     job = pipeline.start(CRASHING, until_caught_up=False, env={"CRASH_AT": at})
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while job.process.poll() is None:
         assert time.monotonic() < deadline, f"the job does not die; its log:\n{job.output}"
         with suppress(subprocess.TimeoutExpired):

@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import tarfile
-import time
 import urllib.request
 import uuid
 from collections import Counter
@@ -51,6 +50,7 @@ from tests.support.executor_python import pythons_of_other_minors
 from tests.support.s3_server import ALLOWED, REGION, S3Server
 from tests.support.servers import available
 from tests.support.spark_job import CRASHING
+from tests.support.waiting import PATIENCE_SECONDS, until
 from tests.support.yarn_cluster import YarnCluster, YarnClusterError
 
 pytestmark = [pytest.mark.only_deep(daily=False), pytest.mark.timeout(600)]
@@ -182,15 +182,6 @@ def ingested(
     return Ingested(yarn=yarn, s3=s3, bucket=s3_bucket, postgres=postgres_url, spark_home=home)
 
 
-def soon(what: Callable[[], Found | None], seconds: float = 120) -> Found:
-    """Return something once it is there."""
-    deadline = time.monotonic() + seconds
-    while (found := what()) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    return found
-
-
 # The jobs of tasks
 
 
@@ -262,7 +253,7 @@ def kill_container(yarn: YarnCluster) -> None:
         found = yarn.driver(yarn.latest()["id"]) if yarn.applications() else None
         return found if found is not None and found.status() == psutil.STATUS_STOPPED else None
 
-    container = soon(stands_still).parent()
+    container = until(stands_still).parent()
     assert container is not None
     container.kill()
 
@@ -298,8 +289,8 @@ def test_killed_task_ends_its_application_and_leaves_no_secret(ingested: Ingeste
     with ThreadPoolExecutor() as threads:
         running = threads.submit(ingested.run, task)
         try:
-            application = soon(lambda: yarn.latest()["id"] if len(yarn.applications()) > known else None)
-            soon(lambda: True if "completed=2 " in yarn.output(application) else None)
+            application = until(lambda: yarn.latest()["id"] if len(yarn.applications()) > known else None)
+            until(lambda: "completed=2 " in yarn.output(application))
             found = {
                 "a page of the application": pages(f"{yarn.url}/proxy/{application}", application),
                 "YARN's list": [yarn.run("application", "-list"), json.dumps(yarn.get(f"apps/{application}"))],
@@ -313,13 +304,13 @@ def test_killed_task_ends_its_application_and_leaves_no_secret(ingested: Ingeste
         finally:
             task.on_kill()
         with pytest.raises(AirflowException):
-            running.result(timeout=120)
+            running.result(timeout=PATIENCE_SECONDS)
     assert yarn.wait_for_end(application)["state"] == "KILLED"
     assert ingested.owners() == {None}
     for place, texts in found.items():
         assert texts and not any(secret in text for secret in SECRETS for text in texts), place
     assert not any(secret in text for secret in SECRETS for text in yarn.files())
-    soon(lambda: True if not yarn.containers(application) else None)
+    until(lambda: not yarn.containers(application))
     ingested.add(1)
     ingested.run(ingested.task(), try_number=2)
     ingested.assert_each_once()

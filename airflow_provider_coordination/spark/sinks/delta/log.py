@@ -135,8 +135,8 @@ class TableLog:
         """Return the fencing tokens of the leases under which the latest commits added some batches, by batch id."""
         tokens: dict[str, int] = {}
         for commits in LATEST:
-            for entry in self._in_effect(table.history(commits)):
-                for added in _batches_of(entry):
+            for entry in self.in_effect(table.history(commits)):
+                for added in batches_of(entry):
                     if (batch_id := added["batch"]["batch_id"]) in wanted:
                         tokens.setdefault(batch_id, added["fencing_token"])
             if tokens.keys() == wanted:
@@ -151,12 +151,12 @@ class TableLog:
             if named == wanted:
                 break
             entries = table.history(limit)
-            added = [each["batch"] for entry in self._in_effect(entries) for each in _batches_of(entry)]
+            added = [each["batch"] for entry in self.in_effect(entries) for each in batches_of(entry)]
             named = wanted & {batch["batch_id"] for batch in added}
-            since = _reaches_back_to(entries)
+            since = reaches_back_to(entries)
         return named, since
 
-    def _in_effect(self, entries: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def in_effect(self, entries: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Yield the commits that no RESTORE has undone, from the latest; report each RESTORE once."""
         until: int | None = None
         for entry in entries:
@@ -240,7 +240,7 @@ class TableLog:
         for commit in reversed(commits):
             if TOMBSTONES in self._versions and (number := _described(commit).get("tombstones")) is not None:
                 self._versions[TOMBSTONES] = number
-            for batch in _batches_of(commit):
+            for batch in batches_of(commit):
                 for name, version in (
                     (_ordinal(batch["folder"]), batch["batch"]["ordinal"]),
                     (_token(batch["folder"]), batch["fencing_token"]),
@@ -258,7 +258,7 @@ def history(table: DeltaTable, location: str) -> TableHistory:
             batches=parse_batches(batches, f"version {entry['version']} of table {location}"),
         )
         for entry in entries
-        if (batches := _batches_of(entry))
+        if (batches := batches_of(entry))
     )
     return TableHistory(location=location, commits=commits, is_complete=bool(entries) and entries[0]["version"] == 0)
 
@@ -343,7 +343,7 @@ def _restored_version(entry: dict[str, Any], entries: Sequence[dict[str, Any]]) 
     return max((each["version"] for each in entries if each["timestamp"] <= instant - RESTORE_MARGIN_MS), default=-1)
 
 
-def _reaches_back_to(entries: Sequence[dict[str, Any]]) -> datetime | None:
+def reaches_back_to(entries: Sequence[dict[str, Any]]) -> datetime | None:
     """Return the time of the earliest commit in the log; None if that is the first one of the table."""
     if not entries or entries[-1]["version"] == 0:
         return None
@@ -367,7 +367,7 @@ def _batch_predicate(batch_ids: Iterable[str]) -> str:
     return f"{BATCH_ID} IN ({texts})"
 
 
-def _batches_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
+def batches_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the batches that a commit of a job added; none if another writer made the commit."""
     batches = _described(entry).get("batches")
     return batches if isinstance(batches, list) else []

@@ -26,9 +26,11 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.layout import quoted
+from airflow_provider_coordination.spark.ledger import IsOfSource, SinkContents, with_rows
 from airflow_provider_coordination.spark.parquet_files import read_table
 from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
+from airflow_provider_coordination.spark.sinks.delta.contents import contents_of
 from airflow_provider_coordination.spark.sinks.delta.files import (
     DataFiles,
     add_action,
@@ -180,6 +182,18 @@ class DeltaSink(TableSink[PreparedColumns]):
         return table_log.history(table, self._path)
 
     @override
+    def contents(self, wanted: IsOfSource, *, reads_rows: bool) -> SinkContents:
+        table = self._log.open()
+        if table is None:
+            raise ConfigurationError(f"DeltaTable {self.name!r}: field 'path' is {self._path!r}; there is no table")
+        try:
+            return contents_of(
+                self._log, table, wanted, reads_rows=reads_rows, access=self._access, merges=bool(self._merging)
+            )
+        except DeltaError as error:
+            raise DeliveryError(f"table {self._path}: its log cannot be read: {error}; repair the table") from error
+
+    @override
     def maintain(self, wanted: Maintenance) -> MaintenanceResult:
         if self._log.open() is None:
             raise ConfigurationError(f"DeltaTable {self.name!r}: field 'path' is {self._path!r}; there is no table")
@@ -327,9 +341,9 @@ class DeltaSink(TableSink[PreparedColumns]):
         for file in files:
             check_size(self._uri(file.name), file.bytes, self._access)
         if self._merging and files:
-            self._merge(table, attempts, files)
+            self._merge(table, with_rows(attempts, manifests), files)
             return True
-        properties = self._log.properties(table, attempts, self.name)
+        properties = self._log.properties(table, with_rows(attempts, manifests), self.name)
         if self._log.has_rows(table, [attempt for attempt in attempts if attempt.batch.redeliver]):
             rows = self._rows(files, arrow_of(table.schema()))
             table_log.replace(table, rows, [attempt.batch_id for attempt in attempts], properties)

@@ -34,10 +34,12 @@ from airflow_provider_coordination.spark.delivered_batches import (
 )
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID, quoted
+from airflow_provider_coordination.spark.ledger import IsOfSource, SinkContents, with_rows
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import CatalogTable, is_gone
+from airflow_provider_coordination.spark.sinks.iceberg.contents import contents_of
 from airflow_provider_coordination.spark.sinks.iceberg.data_files import FileRows
 from airflow_provider_coordination.spark.sinks.iceberg.maintenance import maintain
 from airflow_provider_coordination.spark.sinks.iceberg.merges import merge
@@ -203,6 +205,18 @@ class IcebergSink(TableSink["Table"]):
         return table_history(table.metadata, str(self._table))
 
     @override
+    def contents(self, wanted: IsOfSource, *, reads_rows: bool) -> SinkContents:
+        table = self._table.find()
+        if table is None:
+            raise ConfigurationError(f"IcebergTable {self.name!r}: field 'table': {self._table} does not exist")
+        self._root(table)
+        return self._table.with_retries(
+            lambda: contents_of(
+                table, str(self._table), wanted, reads_rows=reads_rows, access=self.access, merges=bool(self._merging)
+            )
+        )
+
+    @override
     def maintain(self, wanted: Maintenance) -> MaintenanceResult:
         table = self._table.find_writable()
         if table is None:
@@ -345,7 +359,7 @@ class IcebergSink(TableSink["Table"]):
         folder = join(self._root(table), DATA, secrets.token_hex(8))
         staging = self._staging
         manifests = {attempt.batch_id: staging.sealed(attempt) for attempt in attempts}
-        addition = PendingSnapshot(table, summary_of(attempts), self.access)
+        addition = PendingSnapshot(table, summary_of(with_rows(attempts, manifests)), self.access)
         replaced = [attempt.batch_id for attempt in attempts if attempt.batch.redeliver]
         try:
             self._remove_rows(addition, table, self._add_files(addition, table, manifests, replaced, folder), folder)

@@ -214,6 +214,53 @@ def table_history(metadata: TableMetadata, location: str) -> TableHistory:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordedBatches:
+    """What the summaries of a table's current snapshot and its ancestors record.
+
+    :param described: the batches, as `describe_batch` made them, from the latest.
+    :param unknown: the ids of batches of which only the ids are known.
+    :param since: when the oldest known snapshot was made (aware); None if no snapshot has expired.
+    :param notes: the changes that others made; sentences.
+    """
+
+    described: Sequence[Mapping[str, Any]]
+    unknown: Sequence[str]
+    since: datetime | None
+    notes: Sequence[str]
+
+
+def recorded_batches(metadata: TableMetadata, maintenance: str) -> RecordedBatches:
+    """Return the batches that a table's current snapshot and its ancestors record.
+
+    :param maintenance: the summary property of snapshots that maintenance makes.
+    """
+    lineage = _lineage(metadata)
+    described: list[Mapping[str, Any]] = []
+    unknown: list[str] = []
+    notes = []
+    for snapshot in lineage.snapshots:
+        summary = snapshot.summary
+        if summary is not None and (text := summary.get(DELIVERED)) is not None:
+            described += json.loads(zlib.decompress(base64.b64decode(text)))
+        elif own := _entries_of(snapshot):
+            unknown += own
+        elif summary is None or summary.get(maintenance) is None:
+            at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+            operation = "change" if summary is None else summary.operation.value
+            notes.append(
+                f"snapshot {snapshot.snapshot_id}, a {operation} at {at:%Y-%m-%dT%H:%M:%SZ}, was made by others"
+            )
+    is_complete = lineage.is_whole and (lineage.oldest is None or _number(lineage.oldest) == 1)
+    since = None if is_complete or lineage.oldest is None else lineage.oldest.timestamp_ms
+    return RecordedBatches(
+        described=described,
+        unknown=unknown,
+        since=None if since is None else datetime.fromtimestamp(since / 1000, UTC),
+        notes=notes,
+    )
+
+
 def tombstones_in(metadata: TableMetadata) -> int:
     """Return the number of the tombstones of a table's current snapshot; 0 if there are none.
 

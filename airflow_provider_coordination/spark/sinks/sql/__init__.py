@@ -7,11 +7,13 @@ the rows to the target, and the id to a second table. That table's unique key an
 from __future__ import annotations
 
 import contextvars
+import json
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError, SinkLockedError
+from airflow_provider_coordination.spark.ledger import IsOfSource, SinkContents, entry_of
 from airflow_provider_coordination.spark.refused_rows import RefusedRows, find_refused
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
@@ -98,6 +101,43 @@ class SqlSink(StagedSink):
         batch_ids = [attempt.batch_id for attempt in attempts]
         with closing(DatabaseSession(self._database)) as session:
             return session.run(lambda connection: self._taken.tokens(connection, batch_ids))
+
+    @override
+    def contents(self, wanted: IsOfSource, *, reads_rows: bool) -> SinkContents:
+        with closing(DatabaseSession(self._database)) as session:
+            return session.run(lambda connection: self._contents(connection, wanted, reads_rows=reads_rows))
+
+    def _contents(self, connection: sa.Connection, wanted: IsOfSource, *, reads_rows: bool) -> SinkContents:
+        if not self._taken.exists(connection):
+            raise ConfigurationError(
+                f"SqlTable {self.name!r}: table {TABLE} is not in the schema of {self.location}: restore it, or give "
+                "the right table"
+            )
+        others = [] if self._taken.has_target(connection) else [f"table {self.location} is gone: restore it"]
+        entries, unknown, known = [], [], set()
+        for batch_id, rows, described in self._taken.recorded(connection):
+            known.add(batch_id)
+            if described is None:
+                unknown.append(batch_id)
+            elif wanted((entry := entry_of(json.loads(described))).source):
+                entries.append(replace(entry, rows=rows))
+        counted = None
+        if reads_rows:
+            counted = {} if others else self._taken.counted(connection)
+            others += [
+                f"{rows} rows are of batch {batch_id}, which no delivery recorded"
+                for batch_id, rows in counted.items()
+                if batch_id not in known
+            ]
+        is_merged = bool(self._database.merging)
+        return SinkContents(
+            location=self.location,
+            entries=entries,
+            counted=counted,
+            others=others,
+            unknown=unknown,
+            replaces_rows=is_merged,
+        )
 
     @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:

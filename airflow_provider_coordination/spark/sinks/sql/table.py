@@ -7,8 +7,9 @@ unique key of that table decides. If a rejected batch is delivered again, the fe
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.ledger import short_description
 from airflow_provider_coordination.spark.sinks.sql.columns import (
     INSTANT,
     NAME,
@@ -29,7 +31,7 @@ from airflow_provider_coordination.spark.sinks.sql.columns import (
 )
 from airflow_provider_coordination.spark.sinks.sql.database import DatabaseSession, SinkDatabase
 from airflow_provider_coordination.spark.sinks.sql.deleted_keys import DeletedKeys
-from airflow_provider_coordination.sql import POSTGRESQL
+from airflow_provider_coordination.sql import MYSQL, POSTGRESQL
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ class CommittedBatches:
             sa.Column("fencing_token", sa.BigInteger, nullable=False),
             sa.Column("row_count", sa.BigInteger, nullable=False),
             sa.Column("committed_at", INSTANT, nullable=False),
+            sa.Column("described", sa.Text().with_variant(mysql.MEDIUMTEXT(), MYSQL, "mariadb")),
             schema=database.settings.schema,
             **OPTIONS,
         )
@@ -109,7 +112,9 @@ class CommittedBatches:
         """
         batch_id, empty, now = self._rows.c[BATCH_ID], sa.literal(""), sa.func.current_timestamp()
         found = (
-            sa.select(sa.literal(self._target), batch_id, empty, empty, empty, sa.literal(0), sa.func.count(), now)
+            sa.select(
+                sa.literal(self._target), batch_id, empty, empty, empty, sa.literal(0), sa.func.count(), now, sa.null()
+            )
             .where(batch_id.is_not(None))
             .group_by(batch_id)
         )
@@ -161,6 +166,7 @@ class CommittedBatches:
             "fencing_token": attempt.fencing_token,
             "row_count": rows,
             "committed_at": sa.func.current_timestamp(),
+            "described": json.dumps(short_description(attempt)),
         }
         row = {"target": self._target, "batch_id": attempt.batch_id, **noted}
         inserted = connection.execute(self._insert_unless_known(row), execution_options={"preserve_rowcount": True})
@@ -179,6 +185,25 @@ class CommittedBatches:
         """Correct the number of rows of a batch that the same transaction has claimed."""
         is_it = sa.and_(self._of_target, self._table.c.batch_id == attempt.batch_id)
         connection.execute(sa.update(self._table).where(is_it).values(row_count=rows))
+
+    def recorded(self, connection: sa.Connection) -> Iterator[tuple[str, int, str | None]]:
+        """Yield the id, the number of rows and the description of each batch that the target has."""
+        columns = self._table.c
+        every = sa.select(columns.batch_id, columns.row_count, columns.described).where(
+            self._of_target, columns.batch_id != LOCK
+        )
+        for row in connection.execute(every, execution_options={"yield_per": 10_000}):
+            yield row.batch_id, row.row_count, row.described
+
+    def counted(self, connection: sa.Connection) -> dict[str, int]:
+        """Return the number of rows of each batch in the target, by batch id."""
+        batch_id = self._rows.c[BATCH_ID]
+        grouped = sa.select(batch_id, sa.func.count()).select_from(self._rows).group_by(batch_id)
+        return {found: count for found, count in connection.execute(grouped) if found is not None}
+
+    def has_target(self, connection: sa.Connection) -> bool:
+        """Return whether the target exists."""
+        return sa.inspect(connection).has_table(self._target, schema=self._table.schema)
 
     def tokens(self, connection: sa.Connection, batch_ids: Sequence[str]) -> dict[str, int]:
         """Return the fencing tokens of the leases under which batches were committed, by batch id."""

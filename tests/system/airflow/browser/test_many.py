@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from tests.support.browser import Visits, go
 from tests.support.site import DEFAULT, Site
+from tests.support.waiting import PATIENCE_SECONDS
 from tests.system.airflow.browser.conftest import OpenPage, partition_count
 
 TABS = 50
@@ -26,7 +27,7 @@ def test_thousands_of_partitions_scroll_and_few_are_drawn(site: Site, see: OpenP
     expect(rows.first).to_have_attribute("data-key", "logs/2026/11/21/part-00000.json.gz")
     most = 0
     last = page.locator(f"[role=row][aria-rowindex='{partition_count() + 1}']")
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while last.count() == 0:
         assert time.monotonic() < deadline, "the last row never came"
         region.evaluate("element => element.scrollTop = element.scrollHeight")

@@ -14,7 +14,9 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Page, expect
 
+from airflow_provider_coordination.sources.items import PartitionProgress
 from tests.support.browser import Visits
+from tests.support.scenery import a_batch
 from tests.support.site import DEFAULT, Site
 from tests.support.supervised import SHARD, SupervisedSource
 from tests.system.airflow.browser.conftest import OpenPage
@@ -198,6 +200,27 @@ def test_supervisor_with_a_paused_dag_is_suspended(site: Site, supervise: Superv
     expect(page.get_by_text("Unpause the DAG to resume")).to_be_visible()
     expect(page.get_by_role("link", name=f"The supervisor's DAG '{PAUSED_DAG}' is paused")).to_be_visible()
     assert state(page) == "DAG_PAUSED"
+
+
+def test_origin_of_a_row_leads_to_partition_and_sinks(
+    site: Site, supervise: Supervise, see: OpenPage, visits: Visits
+) -> None:
+    visits.excuse("^422 GET .*/trace")
+    source, batch = supervise(), a_batch("a")
+    read = PartitionProgress(kind="s3", items=tuple({"uri": str(each)} for each in range(4))).landing(batch)
+    source.coordinator("job").create_partitions({"a": read.to_mapping()})
+    page = see(site.at(source.source, "supervisor"))
+    section = page.get_by_role("region", name="Origin of a row")
+    section.get_by_label("_batch_id").fill("unknown")
+    section.get_by_role("button", name="Show").click()
+    expect(section).to_contain_text("neither a sink")
+    section.get_by_label("_batch_id").fill(batch.batch_id)
+    section.get_by_role("button", name="Show").click()
+    expect(section).to_contain_text("48,213")
+    expect(section).to_contain_text("Sink main")
+    assert batch.batch_id in page.url, "the address can be sent to others"
+    section.get_by_role("link", name="a", exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text(batch.batch_id)
 
 
 def test_spec_is_submitted_with_a_reason(site: Site, supervise: Supervise, see: OpenPage, visits: Visits) -> None:

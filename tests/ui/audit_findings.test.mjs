@@ -1,0 +1,49 @@
+/** What an audit found, as text. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { itemsOf, summaryOf } from "../../airflow_provider_coordination/ui/static/audit_findings.js";
+
+const GAP = {
+  state: "gap",
+  sink: "main",
+  partition_key: "p",
+  after: "",
+  until: "20",
+  batches: 1,
+  reason: "file 'x' is gone",
+  remedy: "airflow-coordination repair clicks p",
+  is_explained: false,
+};
+const FACTS = { source: "clicks", state: "complete", partitions: 2, complete: 2, findings: [], left: 0, notes: [] };
+
+test("a complete source says so, with its partitions", () => {
+  assert.equal(summaryOf(FACTS), "Everything is there, once: 2 of 2 partitions complete.");
+  assert.deepEqual(itemsOf(FACTS), []);
+});
+
+test("a finding has sink, partition, range, cause and remedy", () => {
+  const [item] = itemsOf({ ...FACTS, findings: [GAP] });
+  assert.equal(
+    item.content,
+    "main, p (the start, 20]: gap. file 'x' is gone. Remedy: airflow-coordination repair clicks p.",
+  );
+  assert.deepEqual([item.outcome, item.palette], ["gap", "red"]);
+});
+
+test("what is explained is not alarming, and a finding without a range has none", () => {
+  const explained = { ...GAP, is_explained: true, after: null, until: null, partition_key: "", remedy: "" };
+  const [item] = itemsOf({ ...FACTS, findings: [explained] });
+  assert.equal(item.content, "main: gap, explained. file 'x' is gone.");
+  assert.deepEqual([item.outcome, item.palette], ["explained", "gray"]);
+});
+
+test("what is left out, and notes, follow the findings", () => {
+  const items = itemsOf({ ...FACTS, findings: [GAP], left: 3, notes: ["the log has expired"] });
+  assert.deepEqual(items.slice(1).map((item) => item.content), ["3 findings more: use the command audit", "the log has expired"]);
+});
+
+test("the gravest state is named", () => {
+  assert.equal(summaryOf({ ...FACTS, state: "gap", complete: 1 }), "The gravest finding is gap: 1 of 2 partitions complete.");
+});
