@@ -21,7 +21,7 @@ from typing import Protocol
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.groups import GroupRequests, MemberRequest
-from airflow_provider_coordination.coordination.jobs import Job, JobState
+from airflow_provider_coordination.coordination.jobs import JobState
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
@@ -345,10 +345,11 @@ def _serve_once(
     with followed_job(settings, reference) as followed:
         followed.on_stop(stop.set)
         try:
-            if (other := requests.host(besides=settings.owner)) is not None and _goes_before(other, settings.owner):
-                log.info("the group %s has a host already: %s", settings.group, other.owner)
-            else:
+            has_served = not _has_other_host(requests, settings)
+            if has_served:
                 applications.start(followed)
+                has_served = not _has_other_host(requests, settings)  # one may have begun in that time
+            if has_served:
                 followed.note_reading()
                 host = Host(
                     requests,
@@ -362,20 +363,25 @@ def _serve_once(
                 finally:
                     followed.note_ending()
                     host.end()
-                has_served = True
         except Exception as error:
-            outcome = failed(error)
+            has_served, outcome = False, failed(error)
             outcome = replace(outcome, error=Redaction(settings).text(outcome.error or ""))
         followed.record_outcome(outcome)
     return outcome, has_served
 
 
-def _goes_before(other: Job, owner: str) -> bool:
+def _has_other_host(requests: GroupRequests, settings: GroupSettings) -> bool:
     """Return whether another host serves the group, so that this one must not begin.
 
     Of two that start at the same time, the one with the smaller name goes on. Two hosts at once do no harm.
     """
-    return other.state is JobState.RUNNING or (other.state is JobState.STARTING and other.owner < owner)
+    other = requests.host(besides=settings.owner)
+    if other is None or not (
+        other.state is JobState.RUNNING or (other.state is JobState.STARTING and other.owner < settings.owner)
+    ):
+        return False
+    log.info("the group %s has a host already: %s", settings.group, other.owner)
+    return True
 
 
 def _arrives_late(requests: GroupRequests) -> bool:

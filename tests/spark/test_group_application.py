@@ -183,6 +183,20 @@ def test_host_with_the_smaller_name_goes_on_if_two_start(world: World, owner: st
     assert bool(world.applications.begun) is goes_on
 
 
+def test_host_yields_to_one_that_began_while_spark_started(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = JobRecord(coordinator(world.store, GROUP, "k"))
+    start = world.applications.start
+
+    def starting(followed: FollowedJob) -> None:
+        start(followed)
+        other.begin()
+
+    monkeypatch.setattr(world.applications, "start", starting)
+    world.requester.request("job")
+    assert world.serve("z").exit_code == EXIT_SUCCESS
+    assert (world.applications.begun, state(world, "k")) == ({}, JobState.STARTING)
+
+
 def test_request_after_the_end_is_served_by_the_same_process(world: World) -> None:
     ended = FollowedJob.record_outcome
 
