@@ -31,6 +31,7 @@ from airflow_provider_coordination.coordination.errors import (
     CoordinationError,
     StoreUnavailableError,
 )
+from airflow_provider_coordination.coordination.intervals import IntervalLedger
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.dynamodb_streams.client import StreamsClient
@@ -456,9 +457,17 @@ class StruckSource(ABC):
         main_sink = replace(self.places.settings(self.folder / MAIN), name=MAIN)
         audited = audit_source(self.look.view, [main_sink], reads_rows=True)
         assert not audited.findings, [str(finding) for finding in audited.findings]
+        if self.settings().get("completes"):
+            assert self._counted() == len(self.sent), "an interval counts what was not delivered, or counts it twice"
         for partition in self.look.view.partitions():
             assert not partition.is_parked and bool(partition.attempts) <= bool(partition.last_error), partition
             assert self._is_done(partition), partition
+
+    def _counted(self) -> int:
+        """Return how many records the complete intervals count."""
+        folded = IntervalLedger(self.look.view).fold()
+        assert folded is not None
+        return sum(each.records for each in (*folded[1].open, *folded[1].late))
 
     def _check_order(self) -> None:
         last: dict[str, int] = {}
@@ -509,7 +518,7 @@ class StruckShards(StruckSource):
         return ShardSync(client, coordinator, initial_position="TRIM_HORIZON", sleep=self.clock.sleep)
 
     def settings(self) -> dict[str, Any]:
-        return {"streams": (STREAM,)}
+        return {"streams": (STREAM,), "completes": timedelta(hours=1)}
 
     @property
     def layout(self) -> RecordLayout:
