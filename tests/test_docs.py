@@ -372,9 +372,9 @@ def test_bounds_on_bad_records_are_documented() -> None:
     ("heading", "metrics"),
     [
         ("Partitions and leases", list(CoordinationMetric)),
-        ("Gauge of a source", [PARTITIONS, WORKERS, WATERMARK_SECONDS]),
-        ("Of a shard sync", list(ShardSyncMetric)),
-        ("Of a Spark job", list(IngestionMetric)),
+        ("Gauges of a source", [PARTITIONS, WORKERS, WATERMARK_SECONDS]),
+        ("Shard syncs", list(ShardSyncMetric)),
+        ("Spark jobs", list(IngestionMetric)),
     ],
 )
 def test_metrics_are_documented(heading: str, metrics: list[str]) -> None:

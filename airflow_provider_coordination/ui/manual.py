@@ -19,11 +19,11 @@ import airflow_provider_coordination
 
 MANUAL = {
     # Alarms of a source, by what they are about
-    "lost": "data_loss#data-loss",
+    "lost": "data_loss#what-happens-after-a-loss",
     "parked": "operations#what-to-press",
     "overdue": "troubleshooting_tasks#acknowledgments",
     "suspended": "operations#what-to-press",
-    "expired": "operations#of-a-lease",
+    "expired": "operations#signs-of-trouble-with-leases",
     "waiting": "operations#what-to-press",
     "lag": "operations#capacity",
     "failing": "troubleshooting_jobs#the-spark-job",
@@ -34,10 +34,10 @@ MANUAL = {
     "access": "ui#who-sees-and-does-what",
     "bad-records": "bad_records",
     "connection": "troubleshooting_tasks#the-connection",
-    "data-loss": "data_loss#data-loss",
+    "data-loss": "data_loss#what-happens-after-a-loss",
     "failed-request": "troubleshooting#where-to-look",
     "hole": "streams#the-audit",
-    "job": "operations#of-a-job",
+    "job": "operations#how-jobs-end",
     "spec": "specs",
     "store": "troubleshooting_stores#the-store",
     "unreadable": "troubleshooting_jobs#items",
