@@ -63,7 +63,7 @@ class Claims:
             raise ConfigurationError(f"source {source!r} cannot share its own claims: give another source")
         if (theirs := self._shared_by(source_identifier)) is not None:
             raise ConfigurationError(
-                f"source {other!r} has no claims of its own, but shares those of "
+                f"source {other!r} does not have its own claims, but shares those of "
                 f"{parse_source_identifier(theirs).source!r}: give that source"
             )
         known = self._shared_by(self._own_identifier)

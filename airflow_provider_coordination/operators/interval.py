@@ -142,7 +142,7 @@ def deduplicated_source_name(deduplicate_against: str | None, interval: Interval
     if name is not None and interval is None:
         raise ConfigurationError(
             f"field 'deduplicate_against' is {name!r}, but field 'interval' is missing; give 'interval', which bounds "
-            "what is delivered beside the other source. For a stream it replaces 'bounds'"
+            "what is delivered alongside the other source. For a stream it replaces 'bounds'"
         )
     return name
 

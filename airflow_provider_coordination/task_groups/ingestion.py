@@ -415,7 +415,7 @@ def creating_operator(reads: Reads) -> type[BaseOperator]:
 def _check(reads: Reads, partitions: Any, check: Any, acknowledgments: AcknowledgmentSettings) -> None:
     if partitions is not None and creating_operator(reads) is not CreatePartitionsOperator:
         raise ValueError(
-            f"'partitions' is given, but a source of kind {reads.kind!r} has an operator of its own that creates them; "
+            f"'partitions' is given, but a source of kind {reads.kind!r} has its own operator that creates them; "
             "remove 'partitions'"
         )
     if check is not None and acknowledgments.by != BY_JOB:

@@ -180,7 +180,7 @@ class ShardReads(AwsReads):
         except FieldError as error:
             raise error.of(self.title) from None
         if self.on_data_loss == SKIP_TO_LATEST:
-            raise self.invalid("on_data_loss", "must be 'fail' or 'earliest' beside 'bounds', which end in the past")
+            raise self.invalid("on_data_loss", "must be 'fail' or 'earliest' with 'bounds', which end in the past")
         if self.initial_position != TRIM_HORIZON:
             raise self._conflict(
                 "initial_position", self.initial_position, "field 'bounds' also sets where reading starts"

@@ -148,7 +148,7 @@ class MergingSink(Writes):
         if self.order_by is not None and self.order_by in self.merge_on:
             raise self.invalid("order_by", "must not be a column of 'merge_on': rows with one key would have one order")
         if self.op is not None and self.op in (*self.merge_on, self.order_by):
-            raise self.invalid("op", "must be a column of its own, neither a key of 'merge_on' nor 'order_by'")
+            raise self.invalid("op", "must be a separate column, neither a key of 'merge_on' nor 'order_by'")
 
 
 def sinks_of(writes: Writes | Sequence[Writes], connections: ConnectionResolver) -> tuple[SinkSettings, ...]:
