@@ -1,7 +1,7 @@
 """Claims: which names of a source already belong to a partition, so that none is ever in two.
 
 A supplier that packs many small things into partitions claims the name of each one: an object with its version, a file,
-an export. A claim is an item of its own, which is written in the transaction that creates the partition. The store
+an export. A claim is a separate item, which is written in the transaction that creates the partition. The store
 refuses the transaction if the name is already claimed, by an earlier page or by a source that shares the claims.
 """
 

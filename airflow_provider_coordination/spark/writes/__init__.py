@@ -212,7 +212,7 @@ class ParquetDataset(Writes):
         each batch has its own file. So it has if other parties acknowledge batches. A batch is always complete in one
         file. (templated)
     :param partition_by: the columns of Hive folders, such as `day=2026-01-31`, from the outermost; each batch then has
-        files of its own. (templated)
+        its own files. (templated)
     :param compression: the codec: `zstd`, `snappy`, `gzip`, `lz4` or `none`. Only files of `zstd` are shared.
         (templated)
     :param compression_level: the level of the codec: 1 to 22 for `zstd`, 1 to 9 for `gzip`; by default the codec's own.
