@@ -20,12 +20,12 @@ import airflow_provider_coordination
 MANUAL = {
     # Alarms of a source, by what they are about
     "lost": "data_loss#what-happens-after-a-loss",
-    "parked": "operations#what-to-press",
+    "parked": "troubleshooting#a-partition-is-parked",
     "overdue": "troubleshooting_tasks#acknowledgments",
     "suspended": "operations#what-to-press",
     "expired": "operations#signs-of-trouble-with-leases",
-    "waiting": "operations#what-to-press",
-    "lag": "operations#capacity",
+    "waiting": "troubleshooting#the-data-is-not-getting-fresher",
+    "lag": "troubleshooting#the-data-is-not-getting-fresher",
     "failing": "troubleshooting_jobs#the-spark-job",
     "supervisor": "supervisor_verbs#states",
     "sink": "sink_outage",
@@ -33,7 +33,7 @@ MANUAL = {
     # Warnings that the pages show themselves
     "access": "ui#who-sees-and-does-what",
     "bad-records": "bad_records",
-    "connection": "troubleshooting_tasks#the-connection",
+    "connection": "troubleshooting#the-pages-cannot-use-a-connection",
     "data-loss": "data_loss#what-happens-after-a-loss",
     "failed-request": "troubleshooting#where-to-look",
     "hole": "streams#the-audit",
