@@ -13,6 +13,7 @@ from airflow_provider_coordination.cli import (
     audit,
     doctor,
     imports,
+    init,
     inspection,
     job_settings,
     plan,
@@ -46,6 +47,7 @@ def application() -> typer.Typer:
     actions.register(app)
     acknowledgments.register(app)
     imports.register(app)
+    init.register(app)
     doctor.register(app)
     job_settings.register(app)
     plan.register(app)

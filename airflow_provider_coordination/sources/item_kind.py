@@ -28,6 +28,7 @@ from airflow_provider_coordination.sources.landed import (
     objects_in,
     text_of,
 )
+from airflow_provider_coordination.sources.questions import Question
 from airflow_provider_coordination.sources.reset_targets import (
     EARLIEST,
     Reread,
@@ -67,6 +68,7 @@ class ItemKind(SourceKind):
     :param permissions: `module:attribute` of the function that `SourceKind.permissions` calls; None if there is none.
     :param supplier: `module:attribute` of what makes the supplier that finds a source's partitions, with the arguments
         of `SourceKind.supplier`; None if there is none.
+    :param questions: see `SourceKind.questions`.
     """
 
     progress_class = PartitionProgress
@@ -84,6 +86,7 @@ class ItemKind(SourceKind):
         left: Left | None = None,
         supplier: str | None = None,
         permissions: str | None = None,
+        questions: Sequence[Question] = (),
     ) -> None:
         super().__init__(name)
         self.reader = reader
@@ -94,6 +97,7 @@ class ItemKind(SourceKind):
         self._left = left
         self._supplier = supplier
         self._permissions = permissions
+        self.questions = questions
 
     @override
     def supplier(self, described: Any, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:

@@ -29,6 +29,7 @@ from airflow_provider_coordination.sources.landed import (
     objects_in,
     text_of,
 )
+from airflow_provider_coordination.sources.questions import Question
 from airflow_provider_coordination.sources.reset_targets import Reread, ResetAction, ResetPlan, ResetStep, Target
 
 
@@ -142,6 +143,8 @@ class SourceKind:
     """`module:attribute` of the class that reads it in a Spark job; see `spark/reading.py`."""
     reads: str | None = None
     """`module:attribute` of the class with which a DAG or a spec describes what is read; None if there is none."""
+    questions: Sequence[Question] = ()
+    """What a user is asked for a first spec; empty if its spec is written by hand."""
     pages: str | None = None
     """`module:attribute` of its additions to the UI: a `KindPages`; see `ui/bodies.py`."""
     settles_after: timedelta | None = None

@@ -20,6 +20,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
 from airflow_provider_coordination.sources.kinesis.stream_names import stream_name, stream_of
 from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
 from airflow_provider_coordination.sources.landed import integer_of, objects_in
+from airflow_provider_coordination.sources.questions import aws_question, table_question
 from airflow_provider_coordination.sources.reads import AwsReads, Connected, Reads, RereadReads
 from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetPlan, Target
 from airflow_provider_coordination.sources.source_kind import Access, DatasetName, Inspection, Settings, aws_host
@@ -272,4 +273,5 @@ KIND = TableKind(
     left=_left,
     supplier="airflow_provider_coordination.sources.dynamodb.segments:SegmentSupplier",
     permissions="airflow_provider_coordination.sources.dynamodb.calls:permissions",
+    questions=(table_question("table"), aws_question()),
 )

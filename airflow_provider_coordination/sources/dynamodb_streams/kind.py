@@ -19,6 +19,7 @@ from airflow_provider_coordination.sources.kinesis.pacing import READS_PER_SECON
 from airflow_provider_coordination.sources.kinesis.progress import LINEAGE_KIND
 from airflow_provider_coordination.sources.kinesis.shards import MIN_RETENTION, open_shards
 from airflow_provider_coordination.sources.kinesis.stream_names import StreamService, stream_name
+from airflow_provider_coordination.sources.questions import aws_question, table_question
 from airflow_provider_coordination.sources.source_kind import Access, Capacity, DatasetName, Settings
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class DynamoDBStreamsKind(KinesisKind):
 
     reads = "airflow_provider_coordination.sources.dynamodb_streams.settings:DynamoDBStreams"
     reading = "airflow_provider_coordination.spark.dynamodb_streams.reading:DynamoDBStreamsSource"
+    questions = (table_question("tables"), aws_question())
     import_commands = None
 
     @override

@@ -52,6 +52,7 @@ from airflow_provider_coordination.sources.landed import (
     objects_in,
     text_of,
 )
+from airflow_provider_coordination.sources.questions import Question, aws_question
 from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetStep
 from airflow_provider_coordination.sources.source_kind import (
     Access,
@@ -80,6 +81,10 @@ class KinesisKind(SourceKind):
     has_positions = True
     reads = "airflow_provider_coordination.sources.kinesis.settings:KinesisStreams"
     reading = "airflow_provider_coordination.spark.kinesis.reading:KinesisSource"
+    questions: Sequence[Question] = (
+        Question(option="stream", text="Name or ARN of the stream", field="streams"),
+        aws_question(),
+    )
     pages: str | None = "airflow_provider_coordination.ui.kinesis:PAGES"
     import_commands: str | None = "airflow_provider_coordination.cli.kinesis:register"
 

@@ -16,6 +16,7 @@ from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.landed import ProgressFormatError, instant_of
+from airflow_provider_coordination.sources.questions import Question, aws_question, place_question
 from airflow_provider_coordination.sources.queues import QueueAddress, check_queue_url
 from airflow_provider_coordination.sources.reads import AwsReads
 from airflow_provider_coordination.sources.s3.objects import ListedObject, check_path, is_s3
@@ -363,4 +364,9 @@ KIND = S3Kind(
     permissions="airflow_provider_coordination.sources.s3.announcements:permissions",
     claims=lambda item: ListedObject.from_item(item).name,
     size=lambda item: ListedObject.from_item(item).size,
+    questions=(
+        place_question("objects", "Where the objects are, such as s3://bucket/prefix/", "paths"),
+        Question(option="format", text="Format of the objects", field="format", default=JSON),
+        aws_question(only_on_s3="objects"),
+    ),
 )
