@@ -17,6 +17,7 @@ from airflow_provider_coordination.cli import (
     inspection,
     job_settings,
     plan,
+    preview,
     recovery,
     spec,
     supervisor,
@@ -48,6 +49,7 @@ def application() -> typer.Typer:
     acknowledgments.register(app)
     imports.register(app)
     init.register(app)
+    preview.register(app)
     doctor.register(app)
     job_settings.register(app)
     plan.register(app)

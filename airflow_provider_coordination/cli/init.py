@@ -28,6 +28,7 @@ from airflow_provider_coordination.cli.first_ingestion import (
 from airflow_provider_coordination.cli.output import Output, printable
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import Described
+from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.sources.questions import Question
 from airflow_provider_coordination.supervisor.spec_keys import reads_class, writes_class
 
@@ -381,6 +382,16 @@ def write_files(texts: Mapping[Path, str], *, force: bool) -> None:
             ) from None
 
 
+def _look_at(first: FirstIngestion, spec_path: Path) -> tuple[str, str]:
+    """Return how to look at the source: by a preview, if its kind has one."""
+    if get_kind(first.source_kind).has_preview:
+        return (
+            "look at a few records, which also checks that the source exists",
+            f"airflow-coordination preview {spec_path}",
+        )
+    return "check that the connection to the source exists", f"airflow-coordination spec check {spec_path} --connect"
+
+
 def _report(
     output: Output, first: FirstIngestion, spec_path: Path, dag_path: Path, dag: str, *, is_supervised: bool
 ) -> None:
@@ -395,7 +406,7 @@ def _report(
             "check versions, connections and permissions",
             f"airflow-coordination doctor --spec {spec_path} --conn-id {first.coordination_conn_id}",
         ),
-        ("check that the source exists", f"airflow-coordination spec check {spec_path} --connect"),
+        _look_at(first, spec_path),
         (f"with {dag_path} and {spec_path} in Airflow's folder of DAGs, run it", run),
     ]
     if output.as_json:

@@ -57,10 +57,15 @@ def test_result_says_what_to_do_next(init: Any) -> None:
         "leases, yarn, kinesis_eu, aws_default",
         "airflow-coordination init-store --conn-id leases",
         "airflow-coordination doctor --spec dags/specs/clicks.yaml --conn-id leases",
-        "airflow-coordination spec check dags/specs/clicks.yaml --connect",
+        "airflow-coordination preview dags/specs/clicks.yaml",
         "airflow dags test clicks",
     ):
         assert f"       {command}" in lines
+
+
+def test_source_without_a_preview_is_checked_by_its_connection(init: Any) -> None:
+    result = init("--source", "jdbc", *SOURCE_OPTIONS["jdbc"], *PARQUET, "--name", "orders")
+    assert "       airflow-coordination spec check dags/specs/orders.yaml --connect" in result.out.splitlines()
 
 
 def test_script_gets_one_json_object(init: Any) -> None:

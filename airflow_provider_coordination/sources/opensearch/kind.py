@@ -198,6 +198,7 @@ KIND = ItemKind(
     reads="airflow_provider_coordination.sources.opensearch.kind:OpenSearchIndices",
     left=_left,
     supplier="airflow_provider_coordination.sources.opensearch.slices:SliceSupplier",
+    is_peeked=True,
     questions=(
         Question(
             option="index",
