@@ -57,6 +57,11 @@ def may_read_connection() -> Any:
     return Depends(_require_view_access)
 
 
+def may_edit_connection() -> Any:
+    """Return the dependency that refuses users who may not edit the connection `connection_id`, to a read."""
+    return Depends(requires_access_connection("PUT"))
+
+
 def may_change_connection(event: str, body: type[BaseModel]) -> list[Any]:
     """Return the dependencies of an action, in the order in which they run.
 

@@ -57,6 +57,7 @@ from airflow_provider_coordination.ui.access import (
     audit,
     is_paused,
     may_change_connection,
+    may_edit_connection,
     may_read_connection,
 )
 from airflow_provider_coordination.ui.bodies import (
@@ -230,10 +231,11 @@ def router() -> APIRouter:
         (f"{SUPERVISOR}/stats", stats, SourceStats),
         (f"{SUPERVISOR}/parse-errors", parse_errors, ParseErrors),
         (f"{SUPERVISOR}/trace", trace, TraceFacts),
-        (f"{SUPERVISOR}/preview", preview, Preview),
     )
     for path, handler, model in reads:
         routes.get(path, dependencies=[may_read_connection()], response_model=model)(handler)
+    # Records may be personal: viewing the state of a source is no right to see them.
+    routes.get(f"{SUPERVISOR}/preview", dependencies=[may_edit_connection()], response_model=Preview)(preview)
     checks = may_change_connection("coordination.audit_source", ReasonBody)
     routes.post(f"{SUPERVISOR}/audit", dependencies=checks, response_model=AuditFacts)(audit_sinks)
     for name, verb in VERBS.items():
