@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import re
 from collections.abc import AsyncIterator
@@ -159,7 +160,15 @@ class BodySizeLimit:
 
 
 FOLDER = Path(__file__).with_name("static")
-"""The folder of the pages' JavaScript modules."""
+"""The folder of the pages' bundle, which `tools/pages.py` makes."""
+BUNDLE = "coordination.js"
+NOT_BUILT = (
+    "the pages of airflow-provider-coordination are not built: install its wheel, or run `make venv` in the checkout"
+)
+MISSING_PAGES = f"""\
+globalThis.AirflowPlugin = () => globalThis.React.createElement("p", {{ role: "alert" }}, {json.dumps(NOT_BUILT)});
+"""
+"""What a browser gets in place of the bundle."""
 EDITION_LENGTH = 16
 EDITION_PREFIX = re.compile(rf"([0-9a-f]{{{EDITION_LENGTH}}})/")
 MEDIA_TYPES = {
@@ -174,7 +183,7 @@ MEDIA_TYPES = {
 
 
 def edition() -> str:
-    """Return a digest of the pages' modules, which distinguishes versions."""
+    """Return a digest of the pages' files, which distinguishes versions."""
     digest = hashlib.sha256()
     for file in sorted(file for file in FOLDER.rglob("*") if file.is_file()):
         digest.update(file.relative_to(FOLDER).as_posix().encode() + b"\0" + file.read_bytes())
@@ -182,9 +191,11 @@ def edition() -> str:
 
 
 def page_files() -> APIRouter:
-    """Return the route of the pages' JavaScript modules. A mounted folder would require no login."""
+    """Return the route of the pages' files. A mounted folder would require no login."""
     routes = APIRouter()
     current = edition()
+    if not (FOLDER / BUNDLE).exists():
+        log.warning("%s", NOT_BUILT)
 
     @routes.get("/static/{path:path}")
     async def static(request: Request, path: str) -> Response:
@@ -202,8 +213,8 @@ def page_files() -> APIRouter:
 def _file_response(request: Request, content: bytes, media_type: str, *, is_settled: bool) -> Response:
     """Return a file.
 
-    :param is_settled: whether the URL names the current edition. Then a browser caches the file, so that the many
-        modules are fetched once. Otherwise it revalidates each time. A file that is requested by the URL of another
+    :param is_settled: whether the URL names the current edition. Then a browser caches the file, so that it
+        is fetched once. Otherwise it revalidates each time. A file that is requested by the URL of another
         edition, during an upgrade of the servers, must not be cached.
     """
     headers = {
@@ -221,5 +232,7 @@ def _read_page_file(path: str) -> tuple[bytes, str] | None:
     """Return the content of a file and its media type; None if it does not exist, or is not for browsers."""
     # The name is compared with the files that exist: nothing from a request becomes a path.
     file = next((each for each in FOLDER.rglob("*") if each.relative_to(FOLDER).as_posix() == path), None)
+    if file is None and path == BUNDLE:
+        return MISSING_PAGES.encode(), MEDIA_TYPES[".js"]
     media_type = None if file is None else MEDIA_TYPES.get(file.suffix)
     return None if file is None or media_type is None else (file.read_bytes(), media_type)

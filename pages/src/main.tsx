@@ -1,0 +1,132 @@
+/**
+ * The pages in Airflow's UI: one component is every page and tab. The URL, or the run in its properties, selects which.
+ *
+ * React and its router are Airflow's; everything else is bundled. The API of the pages is below `/coordination`.
+ */
+
+import { Button } from "@chakra-ui/react";
+import { Component, useCallback } from "react";
+import { useLocation, useNavigate } from "react-router-dom";
+
+import { AcknowledgmentsPage } from "./acknowledgments";
+import { Frame, Root } from "./frame";
+import { Theme } from "./theme";
+import { useLive } from "./live";
+import { Overview } from "./overview";
+import { PartitionDrawer } from "./partition";
+import { PartitionsPage } from "./partitions";
+import { useConnection } from "./permissions";
+import { ProblemPage, EmptyState } from "./problems";
+import { ShardsPage } from "./shards";
+import { SupervisorPage } from "./supervisor";
+import { TaskTab } from "./task_tab";
+import { TimelinePage } from "./timeline";
+import { readPlace, sourceApi, withParameters } from "./urls";
+import { WorkersPage } from "./workers";
+import type { Change, Content, Place } from "./types";
+
+/** The component of each page of `PAGES`. */
+
+const PAGE_COMPONENTS: Record<string, (props: any) => Content> = {
+  partitions: PartitionsPage,
+  shards: ShardsPage,
+  timeline: TimelinePage,
+  acknowledgments: AcknowledgmentsPage,
+  workers: WorkersPage,
+  supervisor: SupervisorPage,
+};
+
+/** A page of a source, with the drawer of a partition above it if the URL names one. */
+function Source({ place }: { place: Place }) {
+  const { search } = useLocation();
+  const navigate = useNavigate();
+  const parameters = new URLSearchParams(search);
+  const live = useLive(sourceApi(place.connection, place.source, "summary"));
+  const connection = useConnection(place.connection);
+  // Opening a partition adds an entry to the browser's history; typing a filter does not.
+  const change = useCallback<Change>(
+    (changes, { keep = false } = {}) =>
+      navigate({ search: withParameters(globalThis.location.search, changes) }, { replace: !keep }),
+    [navigate],
+  );
+  const opened = parameters.get("partition");
+  const Page = PAGE_COMPONENTS[place.page];
+  const { response: card, problem } = live;
+  const isRefused =
+    card === null && problem !== null && ["session", "forbidden", "missing", "refused"].includes(problem.kind);
+  return (
+    <Frame place={place} card={card} live={live} connection={connection}>
+      {isRefused ? (
+        <ProblemPage problem={problem} connection={place.connection} refresh={live.refresh} />
+      ) : (
+        <Page
+          place={place}
+          card={card}
+          connection={connection}
+          parameters={parameters}
+          change={change}
+          search={search}
+        />
+      )}
+      {opened && !isRefused && (
+        <PartitionDrawer
+          place={place}
+          connection={connection}
+          partitionKey={opened}
+          search={search}
+          onClose={() => change({ partition: null })}
+        />
+      )}
+    </Frame>
+  );
+}
+
+/** Keeps an error of these pages from breaking Airflow's page. */
+class Guard extends (Component as typeof Component<{ children?: Content }>) {
+  state: { error: unknown } = { error: null };
+
+  static getDerivedStateFromError(error: unknown) {
+    return { error };
+  }
+
+  render() {
+    if (this.state.error === null) return this.props.children;
+    return (
+      <EmptyState
+        title="This page failed"
+        text={String(this.state.error instanceof Error ? this.state.error.message : this.state.error)}
+        icon="alert"
+        role="alert"
+        kind="failed"
+      >
+        <Button size="sm" variant="outline" onClick={() => this.setState({ error: null })}>
+          Try again
+        </Button>
+      </EmptyState>
+    );
+  }
+}
+
+/** The component that Airflow draws: a page in its navigation, or a tab of a run or of a task instance. */
+function Coordination(props: any) {
+  const { pathname } = useLocation();
+  const isTab = Boolean(props.dagId && props.runId);
+  const place = readPlace(pathname);
+  return (
+    <Theme>
+      <Root {...(isTab ? { p: 0, h: "auto", overflow: "visible" } : {})}>
+        <Guard>
+          {isTab ? (
+            <TaskTab {...props} />
+          ) : place.source === null ? (
+            <Overview />
+          ) : (
+            <Source key={`${place.connection} ${place.source}`} place={place as Place} />
+          )}
+        </Guard>
+      </Root>
+    </Theme>
+  );
+}
+
+export default Coordination;

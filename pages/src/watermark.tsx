@@ -1,0 +1,31 @@
+/** The watermark of a source: everything that arrived before it is delivered. */
+
+import { Box, Text } from "@chakra-ui/react";
+
+import { RelativeTime } from "./widgets";
+import type { Watermark } from "./schema";
+
+/** How far a source, or one of its sinks, is complete, and what holds it. */
+export function CompleteUntil({ watermark, sink = "" }: { watermark: Watermark | null; sink?: string }) {
+  if (watermark === null) return "–";
+  if (watermark.is_finished) return "all";
+  const until = sink in watermark.sinks ? watermark.sinks[sink] : watermark.until;
+  const [hold] = watermark.held_by;
+  const held = hold === undefined ? "" : `held by ${hold.name}: ${hold.reason}`;
+  return (
+    <Box as="span" title={held}>
+      <RelativeTime instant={until} title={undefined} />
+    </Box>
+  );
+}
+
+/** The parts of a source that hold its watermark, the first one first. */
+export function HeldBy({ watermark }: { watermark: Watermark | null }) {
+  const [hold] = watermark?.held_by ?? [];
+  if (hold === undefined) return null;
+  return (
+    <Text fontSize="xs" color="fg.muted" overflowWrap="anywhere">
+      {`Held by ${hold.name}: ${hold.reason}`}
+    </Text>
+  );
+}
