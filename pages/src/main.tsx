@@ -8,25 +8,26 @@ import { Button } from "@chakra-ui/react";
 import { Component, useCallback } from "react";
 import { useLocation, useNavigate } from "react-router-dom";
 
-import { AcknowledgmentsPage } from "./acknowledgments";
-import { Frame, Root } from "./frame";
+import { AcknowledgmentsPage } from "./acknowledgments/AcknowledgmentsPage";
+import { useLive } from "./api/live";
+import { useConnection } from "./api/permissions";
+import { EmptyState } from "./components/EmptyState";
+import { ProblemPage } from "./components/ProblemPage";
+import { Frame } from "./frame/Frame";
+import { Root } from "./frame/Root";
+import { Overview } from "./overview/Overview";
+import { PartitionDrawer } from "./partition/PartitionDrawer";
+import { PartitionsPage } from "./partitions/PartitionsPage";
+import { ShardsPage } from "./shards/ShardsPage";
+import { SupervisorPage } from "./supervisor/SupervisorPage";
+import { TaskTab } from "./task/TaskTab";
 import { Theme } from "./theme";
-import { useLive } from "./live";
-import { Overview } from "./overview";
-import { PartitionDrawer } from "./partition";
-import { PartitionsPage } from "./partitions";
-import { useConnection } from "./permissions";
-import { ProblemPage, EmptyState } from "./problems";
-import { ShardsPage } from "./shards";
-import { SupervisorPage } from "./supervisor";
-import { TaskTab } from "./task_tab";
-import { TimelinePage } from "./timeline";
-import { readPlace, sourceApi, withParameters } from "./urls";
-import { WorkersPage } from "./workers";
+import { TimelinePage } from "./timeline/TimelinePage";
 import type { Change, Content, Place } from "./types";
+import { readPlace, sourceApi, withParameters } from "./urls";
+import { WorkersPage } from "./workers/WorkersPage";
 
 /** The component of each page of `PAGES`. */
-
 const PAGE_COMPONENTS: Record<string, (props: any) => Content> = {
   partitions: PartitionsPage,
   shards: ShardsPage,

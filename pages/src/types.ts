@@ -2,13 +2,13 @@
 
 import type { ReactNode } from "react";
 
-import type { HoldingFacts, Hole, PartitionRow, ShardNode } from "./schema";
+import type { HoldingFacts, Hole, PartitionRow, ShardNode } from "./api/schema";
 
 /** The children of a component. */
 export type Content = ReactNode;
 
 /** Style properties and attributes that a component passes to its outermost element. */
-export type Styles = { [property: string]: any };
+export type Styles = Record<string, any>;
 
 /** A page of a source. */
 export type Place = { connection: string; source: string; page: string };

@@ -5,7 +5,7 @@
  * the store and may contain anything, so each is encoded as one segment.
  */
 
-import type { Alarm, Owner } from "./schema";
+import type { Alarm, Owner } from "./api/schema";
 import type { Parameter } from "./types";
 
 export const ROUTE = "/plugin/coordination";
