@@ -6,14 +6,18 @@ export default defineConfig(
   { ignores: ["node_modules", "src/api/schema.d.ts"] },
   tseslint.configs.strict,
   tseslint.configs.stylistic,
-  reactHooks.configs.flat["recommended-latest"] ?? reactHooks.configs["recommended-latest"],
   {
+    plugins: { "react-hooks": reactHooks },
     rules: {
+      "react-hooks/rules-of-hooks": "error",
+      "react-hooks/exhaustive-deps": "error",
       "@typescript-eslint/consistent-type-definitions": "off",
       "@typescript-eslint/consistent-type-imports": "error",
       eqeqeq: "error",
       "no-eval": "error",
+      "no-implied-eval": "error",
       "no-param-reassign": "error",
+      "no-restricted-properties": ["error", { property: "innerHTML" }, { property: "outerHTML" }],
     },
   },
 );

@@ -1,8 +1,8 @@
 """The bundle of the pages in Airflow's UI: `ui/static/coordination.js`, made from `pages`.
 
-npm and Vite make it from what `pages/package-lock.json` pins; it is not committed. `python tools/pages.py` makes it if it
-is missing or older than its sources, and so does hatchling before it makes an editable install, a wheel or an sdist. An
-sdist contains it. Without a network, hatchling warns and goes on without it. `--pin` pins again what
+npm and Vite make it from what `pages/package-lock.json` pins; it is not committed. `python tools/pages.py` makes it if
+it is missing or older than its sources, and so does hatchling before it makes an editable install, a wheel or an sdist.
+An sdist contains it. Without a network, hatchling warns and goes on without it. `--pin` pins again what
 `pages/package.json` depends on.
 """
 
@@ -41,7 +41,8 @@ def sources(root: Path) -> list[Path]:
 
     :param root: the repository, or an unpacked sdist.
     """
-    modules = (path for path in (root / SOURCES / "src").rglob("*.ts*") if ".test." not in path.name)
+    files = (root / SOURCES / "src").rglob("*.ts*")
+    modules = (path for path in files if ".test." not in path.name and not path.name.endswith(".d.ts"))
     return [*(SOURCES / name for name in NAMES), *sorted(path.relative_to(root) for path in modules)]
 
 
