@@ -26,9 +26,22 @@ import { TimelinePage } from "./timeline/TimelinePage";
 import type { Change, Content, Place } from "./types";
 import { readPlace, sourceApi, withParameters } from "./urls";
 import { WorkersPage } from "./workers/WorkersPage";
+import type { ConnectionRow, SourceCard } from "./api/schema";
+
+type PageProps = {
+  place: Place;
+  card: SourceCard | null;
+  connection: ConnectionRow | null;
+  parameters: URLSearchParams;
+  change: Change;
+  search: string;
+};
+
+/** What Airflow gives a tab of a run or of a task instance. */
+type RunProps = { dagId: string; runId: string; taskId?: string; mapIndex?: string };
 
 /** The component of each page of `PAGES`. */
-const PAGE_COMPONENTS: Record<string, (props: any) => Content> = {
+const PAGE_COMPONENTS: Record<string, (props: PageProps) => Content> = {
   partitions: PartitionsPage,
   shards: ShardsPage,
   timeline: TimelinePage,
@@ -42,7 +55,7 @@ function Source({ place }: { place: Place }) {
   const { search } = useLocation();
   const navigate = useNavigate();
   const parameters = new URLSearchParams(search);
-  const live = useLive(sourceApi(place.connection, place.source, "summary"));
+  const live = useLive<SourceCard>(sourceApi(place.connection, place.source, "summary"));
   const connection = useConnection(place.connection);
   // Opening a partition adds an entry to the browser's history; typing a filter does not.
   const change = useCallback<Change>(
@@ -109,16 +122,17 @@ class Guard extends (Component as typeof Component<{ children?: Content }>) {
 }
 
 /** The component that Airflow draws: a page in its navigation, or a tab of a run or of a task instance. */
-function Coordination(props: any) {
+function Coordination(props: Partial<RunProps>) {
   const { pathname } = useLocation();
-  const isTab = Boolean(props.dagId && props.runId);
+  const { dagId, runId, ...rest } = props;
+  const isTab = dagId !== undefined && runId !== undefined;
   const place = readPlace(pathname);
   return (
     <Theme>
       <Root {...(isTab ? { p: 0, h: "auto", overflow: "visible" } : {})}>
         <Guard>
           {isTab ? (
-            <TaskTab {...props} />
+            <TaskTab dagId={dagId} runId={runId} {...rest} />
           ) : place.source === null ? (
             <Overview />
           ) : (

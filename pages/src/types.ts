@@ -2,13 +2,20 @@
 
 import type { ReactNode } from "react";
 
-import type { HoldingFacts, Hole, PartitionRow, ShardNode } from "./api/schema";
+import type { HoldingFacts, Hole, PartitionRow, ShardNode, SourceCards, SupervisorList } from "./api/schema";
 
 /** The children of a component. */
 export type Content = ReactNode;
 
 /** Style properties and attributes that a component passes to its outermost element. */
+// eslint-disable-next-line @typescript-eslint/no-explicit-any -- any of hundreds of properties of styles
 export type Styles = Record<string, any>;
+
+/** A JSON object that is shown as it is, such as a spec. */
+export type JsonObject = Record<string, unknown>;
+
+/** The sources or the supervisors of a connection. */
+export type Found = Partial<SourceCards & SupervisorList>;
 
 /** A page of a source. */
 export type Place = { connection: string; source: string; page: string };
@@ -107,5 +114,5 @@ export type AcknowledgmentSet = {
   timeout_seconds: number;
   progress: number;
   batch: { records?: number };
-  [more: string]: any;
+  sinks: string[];
 };

@@ -34,7 +34,9 @@ export function AcknowledgmentsPage({
   connection: ConnectionRow | null;
   search: string;
 }) {
-  const live = useLive(sourceApi(place.connection, place.source, `acknowledgments?limit=${LIMIT}`));
+  const live = useLive<AcknowledgmentSet[]>(
+    sourceApi(place.connection, place.source, `acknowledgments?limit=${LIMIT}`),
+  );
   const [release, setRelease] = useState<{ set: AcknowledgmentSet; positive: boolean } | null>(null);
   return (
     <Box minW={0}>
@@ -121,7 +123,7 @@ export function AcknowledgmentsPage({
       {release !== null && (
         <ReleaseDialog
           {...release}
-          now={live.response?.find((each: AcknowledgmentSet) => each.set_id === release.set.set_id) ?? null}
+          now={live.response?.find((each) => each.set_id === release.set.set_id) ?? null}
           place={place}
           refresh={live.refresh}
           onClose={() => setRelease(null)}

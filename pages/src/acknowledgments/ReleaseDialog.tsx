@@ -43,7 +43,7 @@ export function ReleaseDialog({
     run(async () => {
       const path = `acknowledgments/${encodeURIComponent(set.set_id)}/release`;
       const body = { positive, reason, version: setVersionToSend(now, set), ...(handle ? { handle } : {}) };
-      const { effect } = await request(sourceApi(place.connection, place.source, path), { body });
+      const { effect } = await request<{ effect: string }>(sourceApi(place.connection, place.source, path), { body });
       showMessage(`${verb}: ${EFFECTS[effect] ?? `${handle || "the batch"} is released`}.`);
       refresh();
       onClose();

@@ -12,7 +12,7 @@ export function ActionButtons({
 }: {
   actions: ActionOption[];
   connection: ConnectionRow | null;
-  onPick: (name: any) => void;
+  onPick: (name: string) => void;
   size?: "2xs" | "xs" | "sm";
 }) {
   if (!connection?.may_change || actions.length === 0) return null;

@@ -2,7 +2,7 @@ import { Text } from "@chakra-ui/react";
 import { useRef, useState } from "react";
 
 import { request } from "../api/request";
-import type { ActionResult } from "../api/schema";
+import type { ActionResult, ActionResults } from "../api/schema";
 import { useMessage } from "../components/useMessage";
 import { capitalized, plural } from "../format/text";
 import type { Place, Row } from "../types";
@@ -55,7 +55,10 @@ export function ActionDialog({
       try {
         for (const partitions of requestGroups(requested)) {
           const body = { partitions, reason, ...to };
-          const response = await request(sourceApi(place.connection, place.source, `partitions/${action}`), { body });
+          const response = await request<ActionResults>(
+            sourceApi(place.connection, place.source, `partitions/${action}`),
+            { body },
+          );
           outcomes.current.push(...response.results);
         }
       } catch (error) {

@@ -9,11 +9,14 @@
 import { QueryClient, useQuery } from "@tanstack/react-query";
 import { useCallback, useSyncExternalStore } from "react";
 
+import { requestTogether } from "./together";
 import type { Refreshed } from "../types";
-import { EVERY_SECONDS, secondsToNext } from "./pace";
+import { EVERY_SECONDS, millisecondsToNext } from "./pace";
 import { Problem, request } from "./request";
 
 export const queries = new QueryClient({ defaultOptions: { queries: { retry: false, networkMode: "always" } } });
+// There is no provider that would do it: without it, a page that becomes visible again would not be refreshed.
+queries.mount();
 
 /** What is known after a request: the response stays while later requests fail. */
 type Outcome<Body> = { response: Body | null; problem: Problem | null; failures: number };
@@ -57,13 +60,8 @@ export function usePolling<Body>(
 ): Refreshed<Body> {
   const [isPaused] = usePause();
   const queryKey = [key];
-  const secondsAfter = (outcome: Outcome<Body>, at: number) =>
-    secondsToNext({
-      problem: outcome.problem?.kind ?? null,
-      failures: outcome.failures,
-      chance: (at % 1000) / 1000,
-      every,
-    });
+  const waitAfter = (outcome: Outcome<Body>, at: number) =>
+    millisecondsToNext({ problem: outcome.problem?.kind ?? null, failures: outcome.failures }, at, every);
   const { data, dataUpdatedAt, isFetching } = useQuery<Outcome<Body>>(
     {
       queryKey,
@@ -82,8 +80,8 @@ export function usePolling<Body>(
         }
       },
       refetchInterval: ({ state }) => {
-        const seconds = state.data === undefined ? null : secondsAfter(state.data, state.dataUpdatedAt);
-        return !isPaused && seconds !== null && seconds * 1000;
+        const wait = state.data === undefined ? null : waitAfter(state.data, state.dataUpdatedAt);
+        return !isPaused && wait !== null && wait;
       },
       refetchOnWindowFocus: !isPaused,
     },
@@ -95,13 +93,23 @@ export function usePolling<Body>(
     // What was running may have been answered before the change that the user wants to see.
     if (wasRunning) await queries.refetchQueries({ queryKey: [key] }, { cancelRefetch: false });
   }, [key]);
-  const seconds = data === undefined ? null : secondsAfter(data, dataUpdatedAt);
+  const wait = data === undefined ? null : waitAfter(data, dataUpdatedAt);
   return {
     response: data?.response ?? null,
     problem: data?.problem ?? null,
-    nextAt: isFetching || isPaused || seconds === null ? null : dataUpdatedAt + seconds * 1000,
+    nextAt: isFetching || isPaused || wait === null ? null : dataUpdatedAt + wait,
     refresh: useCallback(() => void refresh(), [refresh]),
   };
+}
+
+/**
+ * Read a path that a page shows. The first time it is a request of its own, and then one together with others.
+ *
+ * @param path below `/coordination/`
+ */
+export function fetchLive<Body>(key: string, path: string, signal: AbortSignal): Promise<Body> {
+  const isFirst = queries.getQueryData([key]) === undefined;
+  return isFirst ? request(path, { signal }) : requestTogether(path, { signal });
 }
 
 /**
@@ -109,6 +117,7 @@ export function usePolling<Body>(
  *
  * @param path below `/coordination/`; null for no request
  */
-export function useLive<Body = any>(path: string | null, { every }: { every?: number } = {}): Refreshed<Body> {
-  return usePolling<Body>(path ?? "", (signal) => request(path ?? "", { signal }), { every, isOn: path !== null });
+export function useLive<Body>(path: string | null, { every }: { every?: number } = {}): Refreshed<Body> {
+  const key = path ?? "";
+  return usePolling(key, (signal) => fetchLive<Body>(key, key, signal), { every, isOn: path !== null });
 }

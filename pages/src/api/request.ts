@@ -59,10 +59,10 @@ export function logIn() {
  * @returns the response
  * @throws {Problem} if the request fails; the signal's own error if it was cancelled
  */
-export async function request(
+export async function request<Body>(
   path: string,
   { body, signal }: { body?: object; signal?: AbortSignal } = {},
-): Promise<any> {
+): Promise<Body> {
   signal?.throwIfAborted();
   const timeout = body === undefined ? TIMEOUT_SECONDS : ACTION_TIMEOUT_SECONDS;
   const controller = new AbortController();
@@ -77,7 +77,7 @@ export async function request(
       cache: "no-store",
       signal: controller.signal,
     });
-    return await read(response);
+    return (await read(response)) as Body;
   } catch (error) {
     signal?.throwIfAborted();
     if (error instanceof Problem) throw error;
@@ -92,7 +92,7 @@ export async function request(
 
 async function read(response: Response) {
   const text = await response.text();
-  let content;
+  let content: unknown;
   try {
     content = JSON.parse(text);
   } catch {
@@ -103,10 +103,20 @@ async function read(response: Response) {
       response.status,
     );
   }
-  if (!response.ok) {
-    const detail = typeof content?.detail === "string" ? content.detail : JSON.stringify(content?.detail ?? content);
-    throw new Problem(kindOf(response.status, detail), detail, response.status);
+  return answerOf(response.status, content);
+}
+
+/**
+ * Return the content of a response, and set the clock by it.
+ *
+ * @throws {Problem} if its status is an error
+ */
+export function answerOf(status: number, content: unknown) {
+  const fields = (content ?? {}) as { detail?: unknown; as_of?: unknown };
+  if (status >= 400) {
+    const detail = typeof fields.detail === "string" ? fields.detail : JSON.stringify(fields.detail ?? content);
+    throw new Problem(kindOf(status, detail), detail, status);
   }
-  if (typeof content?.as_of === "string") clock.update(content.as_of);
+  if (typeof fields.as_of === "string") clock.update(fields.as_of);
   return content;
 }

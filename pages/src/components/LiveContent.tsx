@@ -15,7 +15,7 @@ import { descriptionOf } from "./problemText";
  * @param props
  *     `isPart` if the page shows more than this
  */
-export function LiveContent({
+export function LiveContent<Body>({
   live,
   what,
   connection,
@@ -23,12 +23,12 @@ export function LiveContent({
   isPart = false,
   children,
 }: {
-  live: Refreshed<any>;
+  live: Refreshed<Body>;
   what: string;
   connection?: string;
   rows?: number;
   isPart?: boolean;
-  children: (response: any) => Content;
+  children: (response: Body) => Content;
 }) {
   const { response, problem, nextAt, refresh } = live;
   if (response !== null && problem?.kind !== "forbidden") {

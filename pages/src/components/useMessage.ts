@@ -2,7 +2,7 @@
 
 import { createContext, useContext } from "react";
 
-export const MessageContext = createContext((_text: string) => {});
+export const MessageContext = createContext<(text: string) => void>(() => undefined);
 
 /** Return the function that shows a message. */
 export function useMessage(): (text: string) => void {

@@ -7,7 +7,7 @@ import { duration } from "../format/time";
 import type { Live } from "../types";
 
 /** The freshness of a page, and the button that pauses and resumes its updates. */
-export function Freshness({ live }: { live: Live<any> }) {
+export function Freshness({ live }: { live: Live<unknown> }) {
   const [isPaused, toggle] = usePause();
   useNow(); // it counts down
   const problem = live?.problem ?? null;

@@ -6,7 +6,7 @@ import type { ConnectionRow } from "../api/schema";
 import { LiveContent } from "../components/LiveContent";
 import { ProblemPart } from "../components/ProblemPart";
 import { plural } from "../format/text";
-import type { Live } from "../types";
+import type { Found, Live } from "../types";
 import { Cards } from "./Cards";
 import { Supervisors } from "./Supervisors";
 
@@ -21,9 +21,9 @@ export function Connection({
   show: "sources" | "supervisors";
   search: string;
   isAlone: boolean;
-  onLive: (connection: string, live: Live<any> | null) => void;
+  onLive: (connection: string, live: Live<Found> | null) => void;
 }) {
-  const live = useLive(
+  const live = useLive<Found>(
     connection.problem === null ? `connections/${encodeURIComponent(connection.connection_id)}/${show}` : null,
   );
   const { problem, nextAt, response } = live;
@@ -43,7 +43,7 @@ export function Connection({
         )}
         {response && !isAlone && (
           <Text fontSize="xs" color="fg.muted" flexShrink={0}>
-            {plural(response[show].length, show.slice(0, -1))}
+            {plural(response[show]?.length ?? 0, show.slice(0, -1))}
           </Text>
         )}
       </Flex>
@@ -59,12 +59,12 @@ export function Connection({
         <LiveContent live={live} what={show} isPart connection={id} rows={3}>
           {(found) =>
             show === "sources" ? (
-              <Cards key={show} cards={found.sources} search={search} />
+              <Cards key={show} cards={found.sources ?? []} search={search} />
             ) : (
               <Supervisors
                 key={show}
                 connection={connection}
-                statuses={found.supervisors}
+                statuses={found.supervisors ?? []}
                 search={search}
                 refresh={live.refresh}
               />

@@ -5,7 +5,7 @@ import { useCallback, useState } from "react";
 import { useLocation, useNavigate } from "react-router-dom";
 
 import { useLive } from "../api/live";
-import type { ConnectionRow } from "../api/schema";
+import type { ConnectionRow, Connections } from "../api/schema";
 import { Choice } from "../chart/Choice";
 import { EmptyState } from "../components/EmptyState";
 import { Icon } from "../components/Icon";
@@ -15,7 +15,7 @@ import { useTypedText } from "../components/useTypedText";
 import { Freshness } from "../frame/Freshness";
 import { useTitle } from "../frame/shared";
 import { connectionRank, isUnhealthy } from "../states";
-import type { Live, Parameter } from "../types";
+import type { Found, Live, Parameter } from "../types";
 import { withParameters } from "../urls";
 import { Connection } from "./Connection";
 
@@ -26,7 +26,7 @@ export function Overview() {
   const parameters = new URLSearchParams(search);
   const only = parameters.get("connection");
   const show = parameters.get("show") === "supervisors" ? "supervisors" : "sources";
-  const live = useLive("connections", { every: 30 });
+  const live = useLive<Connections>("connections", { every: 30 });
   const [known, onLive] = useResponses();
   const worst = known.find(([, each]) => each.problem !== null) ?? known[0];
   useTitle(null);
@@ -41,8 +41,8 @@ export function Overview() {
     return connectionRank(each, response?.sources ?? [], response?.supervisors?.some(isUnhealthy));
   };
   const connections = (live.response?.connections ?? [])
-    .filter((each: ConnectionRow) => only === null || each.connection_id === only)
-    .sort((a: ConnectionRow, b: ConnectionRow) => rank(a) - rank(b));
+    .filter((each) => only === null || each.connection_id === only)
+    .sort((a, b) => rank(a) - rank(b));
   return (
     <>
       <Flex justify="space-between" align="center" gap={3} mb={4} wrap="wrap">
@@ -117,10 +117,10 @@ export function Overview() {
  * Keep the latest response of each connection; return them, and the function that sets one: null once the connection is
  * gone.
  */
-function useResponses(): [[string, Live<any>][], (connection: string, live: Live<any> | null) => void] {
-  const [known, setKnown] = useState(new Map() as Map<string, Live<any>>);
+function useResponses(): [[string, Live<Found>][], (connection: string, live: Live<Found> | null) => void] {
+  const [known, setKnown] = useState(new Map<string, Live<Found>>());
   const note = useCallback(
-    (id: string, live: Live<any> | null) =>
+    (id: string, live: Live<Found> | null) =>
       setKnown((before) => {
         const after = new Map(before);
         if (live === null) after.delete(id);

@@ -2,7 +2,7 @@ import { Box, CloseButton, Drawer, Portal, Text } from "@chakra-ui/react";
 import { useEffect, useRef } from "react";
 
 import { useLive } from "../api/live";
-import type { ConnectionRow } from "../api/schema";
+import type { ConnectionRow, PartitionDetail } from "../api/schema";
 import { CopyButton } from "../components/CopyButton";
 import { EmptyState } from "../components/EmptyState";
 import { Loading } from "../components/Loading";
@@ -32,7 +32,7 @@ export function PartitionDrawer({
   onClose: () => void;
 }) {
   const query = new URLSearchParams({ key: partitionKey });
-  const live = useLive(sourceApi(place.connection, place.source, `partition?${query}`));
+  const live = useLive<PartitionDetail>(sourceApi(place.connection, place.source, `partition?${query}`));
   const close = useRef<HTMLButtonElement>(null);
   const first = useRef(partitionKey);
   useEffect(() => {

@@ -2,11 +2,11 @@
 
 import { useCallback, useMemo, useRef, useState } from "react";
 
-import { usePolling } from "../api/live";
-import { request } from "../api/request";
+import { fetchLive, usePolling } from "../api/live";
 import type { ListPage, Place } from "../types";
 import { sourceApi } from "../urls";
 import { heldBack, nextStart, noPages, pagesInSight, rowsOf, withPage } from "./listPages";
+import type { PartitionPage } from "../api/schema";
 
 /** The first page fills any screen. It is the one that users wait for, and that is refreshed while nobody scrolls. */
 const FIRST_PAGE = 150;
@@ -44,7 +44,11 @@ export function usePartitions(place: Place, filters: string) {
         const query = new URLSearchParams(filters);
         query.set("limit", String(index === 0 ? FIRST_PAGE : PAGE));
         if (after !== null) query.set("after", after);
-        const response = await request(sourceApi(place.connection, place.source, `partitions?${query}`), { signal });
+        const response = await fetchLive<PartitionPage>(
+          name,
+          sourceApi(place.connection, place.source, `partitions?${query}`),
+          signal,
+        );
         if (list.current !== mine) return;
         mine.previous = noPages();
         mine.pages = withPage(mine.pages, index, response, { after, still: mine.still });

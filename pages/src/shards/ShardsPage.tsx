@@ -1,5 +1,5 @@
 import { useLive } from "../api/live";
-import type { StreamTree } from "../api/schema";
+import type { ShardTrees, StreamTree } from "../api/schema";
 import { EmptyState } from "../components/EmptyState";
 import { LiveContent } from "../components/LiveContent";
 import type { Change, Place } from "../types";
@@ -18,7 +18,7 @@ export function ShardsPage({
   change: Change;
   search: string;
 }) {
-  const live = useLive(sourceApi(place.connection, place.source, "shards"));
+  const live = useLive<ShardTrees>(sourceApi(place.connection, place.source, "shards"));
   return (
     <LiveContent live={live} what="shards" connection={place.connection} rows={8}>
       {({ streams, complete }) => {

@@ -2,8 +2,9 @@ import { Box, Flex, Text } from "@chakra-ui/react";
 import { useMemo } from "react";
 
 import { CopyButton } from "../components/CopyButton";
+import type { JsonObject } from "../types";
 
-export function Json({ title, label, value }: { title: string; label: string; value: Record<string, any> }) {
+export function Json({ title, label, value }: { title: string; label: string; value: JsonObject }) {
   const text = useMemo(() => JSON.stringify(value, null, 2), [value]);
   return (
     <Box minW={0}>

@@ -6,13 +6,18 @@ import { LiveContent } from "../components/LiveContent";
 import { Section } from "../components/Section";
 import { plural } from "../format/text";
 import { SmallTable } from "../table/SmallTable";
+import type { ParseErrors as BadRecords } from "../api/schema";
 import type { Place } from "../types";
 import { sourceApi } from "../urls";
 import { recordOf } from "./records";
 
+type BadRecord = { at: string; stage: string | null; error: string };
+
 /** The bad records that the jobs reported last. */
 export function ParseErrors({ place }: { place: Place }) {
-  const live = useLive(sourceApi(place.connection, place.source, "supervisor/parse-errors"), { every: 10 });
+  const live = useLive<BadRecords>(sourceApi(place.connection, place.source, "supervisor/parse-errors"), {
+    every: 10,
+  });
   return (
     <Section title="Bad records">
       <LiveContent live={live} what="bad records" connection={place.connection} isPart rows={2}>
@@ -25,7 +30,7 @@ export function ParseErrors({ place }: { place: Place }) {
             <SmallTable
               key="errors"
               label="Bad records"
-              rows={errors.map((error: any, index: number) => ({ ...error, index }))}
+              rows={errors.map((error, index) => ({ ...(error as BadRecord), index }))}
               keyOf={(error) => String(error.index)}
               columns={[
                 { name: "at", title: "At", width: "210px", cell: (error) => <Instant instant={error.at} /> },

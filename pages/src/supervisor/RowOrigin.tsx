@@ -36,7 +36,10 @@ export function RowOrigin({
   useEffect(() => {
     const controller = new AbortController();
     const load = async () => {
-      const found = await request(sourceApi(place.connection, place.source, `supervisor/trace?${query}`), controller);
+      const found = await request<TraceFacts>(
+        sourceApi(place.connection, place.source, `supervisor/trace?${query}`),
+        controller,
+      );
       if (!controller.signal.aborted) setFacts(found);
     };
     setFacts(null);

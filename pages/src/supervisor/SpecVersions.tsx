@@ -4,6 +4,7 @@ import { Section } from "../components/Section";
 import type { Change, Place } from "../types";
 import { sourceApi } from "../urls";
 import { Versions } from "./Versions";
+import type { SpecHistory } from "../api/schema";
 
 export function SpecVersions({
   place,
@@ -14,7 +15,7 @@ export function SpecVersions({
   parameters: URLSearchParams;
   change: Change;
 }) {
-  const live = useLive(sourceApi(place.connection, place.source, "supervisor/history"), { every: 10 });
+  const live = useLive<SpecHistory>(sourceApi(place.connection, place.source, "supervisor/history"), { every: 10 });
   return (
     <Section title="Spec">
       <LiveContent live={live} what="versions of the spec" connection={place.connection} isPart rows={3}>

@@ -3,7 +3,7 @@
 import { Stack } from "@chakra-ui/react";
 
 import { useLive } from "../api/live";
-import type { ConnectionRow, SpecFacts } from "../api/schema";
+import type { ConnectionRow, SpecHistory, SupervisorWithVerbs } from "../api/schema";
 import { EmptyState } from "../components/EmptyState";
 import { LiveContent } from "../components/LiveContent";
 import { displayStateOf } from "../states";
@@ -35,9 +35,9 @@ export function SupervisorPage({
   change: Change;
   search: string;
 }) {
-  const live = useLive(sourceApi(place.connection, place.source, "supervisor"));
-  const spec = useLive(sourceApi(place.connection, place.source, "supervisor/history"), { every: 10 });
-  const ruling = spec.response?.versions.find((each: SpecFacts) => each.spec !== null)?.spec;
+  const live = useLive<SupervisorWithVerbs>(sourceApi(place.connection, place.source, "supervisor"));
+  const spec = useLive<SpecHistory>(sourceApi(place.connection, place.source, "supervisor/history"), { every: 10 });
+  const ruling = spec.response?.versions.find((each) => each.spec !== null)?.spec;
   const verbs = { place, connection, spec: ruling ?? null, refresh: live.refresh };
   if (live.response === null && live.problem?.kind === "missing") {
     return (

@@ -3,14 +3,15 @@ import { Grid } from "@chakra-ui/react";
 import { useLive } from "../api/live";
 import { LiveContent } from "../components/LiveContent";
 import { Warning } from "../components/Warning";
-import type { Place } from "../types";
+import type { JsonObject, Place } from "../types";
 import { sourceApi } from "../urls";
 import { Json } from "./Json";
+import type { SpecDetail } from "../api/schema";
 
 /** A version as it was submitted, and next to it with every default. */
-export function Texts({ place, version, spec }: { place: Place; version: number; spec: Record<string, any> }) {
+export function Texts({ place, version, spec }: { place: Place; version: number; spec: JsonObject }) {
   const path = `supervisor/spec?version=${version}`;
-  const live = useLive(sourceApi(place.connection, place.source, path), { every: 30 });
+  const live = useLive<SpecDetail>(sourceApi(place.connection, place.source, path), { every: 30 });
   return (
     <Grid templateColumns={{ base: "minmax(0, 1fr)", xl: "repeat(2, minmax(0, 1fr))" }} gap={4}>
       <Json title="As submitted, secrets hidden" label={`Version ${version} of the spec`} value={spec} />

@@ -4,7 +4,7 @@ import { ActionButtons } from "../actions/ActionButtons";
 import { ReadOnlyNote } from "../actions/ReadOnlyNote";
 import { useActions } from "../actions/userActions";
 import type { ConnectionRow, SupervisorWithVerbs } from "../api/schema";
-import type { Place } from "../types";
+import type { JsonObject, Place } from "../types";
 import { VerbDialog } from "./VerbDialog";
 import { NEW_SPEC } from "./specChanges";
 import { OF_SOURCE } from "./verbs";
@@ -23,7 +23,7 @@ export function VerbButtons({
 }: {
   place: Place;
   status: SupervisorWithVerbs | null;
-  spec: Record<string, any> | null;
+  spec: JsonObject | null;
   connection: ConnectionRow | null;
   refresh: () => void;
 }) {

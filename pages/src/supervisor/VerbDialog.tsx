@@ -12,6 +12,8 @@ import { sourceApi } from "../urls";
 import { Spec } from "./Spec";
 import { sourceOf, specOf } from "./specChanges";
 import { bodyOf, notesOf } from "./verbs";
+import type { ResetFacts, SubmissionFacts } from "../api/schema";
+import type { JsonObject } from "../types";
 
 /** @param props `seenVersion` is the version of the spec that the user saw; the source is null if the spec names it */
 export function VerbDialog({
@@ -24,7 +26,7 @@ export function VerbDialog({
   verb: string;
   place: { connection: string; source: string | null };
   seenVersion: number | null;
-  spec: Record<string, any>;
+  spec: JsonObject;
   onClose: () => void;
 }) {
   const { palette, text, risk, done, label } = useActionNamed("supervisors", verb);
@@ -42,7 +44,9 @@ export function VerbDialog({
       const body = { reason, ...bodyOf(verb, { written, isChecked, target, version }) };
       const source = place.source ?? sourceOf(specOf(written));
       const path = verb === "submit" ? "supervisor" : `supervisor/${verb}`;
-      const response = await request(sourceApi(place.connection, source, path), { body });
+      const response = await request<Partial<SubmissionFacts & ResetFacts>>(sourceApi(place.connection, source, path), {
+        body,
+      });
       const text =
         verb === "submit"
           ? `Version ${response.version} of ${source} is in effect: ${response.consequence}.`

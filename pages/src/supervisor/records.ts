@@ -6,17 +6,12 @@ export function lagOf(milliseconds: number | null) {
   return milliseconds === null ? "unknown" : lagText(milliseconds / 1000);
 }
 
+const NOT_OF_RECORD = ["at", "stage", "error", "owner", "index"];
+
 /** Return the fields that identify the record of an error. */
-export function recordOf({
-  at: _at,
-  stage: _stage,
-  error: _error,
-  owner: _owner,
-  index: _index,
-  ...record
-}: Record<string, any>) {
-  return Object.entries(record)
-    .filter(([, value]) => value !== null)
+export function recordOf(error: object) {
+  return Object.entries(error)
+    .filter(([name, value]) => !NOT_OF_RECORD.includes(name) && value !== null)
     .map(([name, value]) => `${name}=${value}`)
     .join(" ");
 }

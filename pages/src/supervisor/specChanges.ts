@@ -1,5 +1,7 @@
 /** Specs in the UI: the differences of two versions, field by field, and the input of the forms. */
 
+import type { JsonObject } from "../types";
+
 /** The template for the first spec of a source. */
 export const NEW_SPEC = {
   version: 1,
@@ -16,8 +18,8 @@ export const NEW_SPEC = {
  * @returns values as JSON; null if there is none
  */
 export function changesBetween(
-  before: any,
-  after: any,
+  before: unknown,
+  after: unknown,
 ): { path: string; before: string | null; after: string | null }[] {
   const [old, now] = [fieldsOf(before), fieldsOf(after)];
   return [...new Set([...now.keys(), ...old.keys()])]
@@ -25,15 +27,15 @@ export function changesBetween(
     .map((path) => ({ path, before: old.get(path) ?? null, after: now.get(path) ?? null }));
 }
 
-function fieldsOf(value: any, path = "", found = new Map<string, string>()) {
+function fieldsOf(value: unknown, path = "", found = new Map<string, string>()) {
   if (value === null || value === undefined) {
     if (path !== "" && value === null) found.set(path, "null");
     return found;
   }
   const entries = Array.isArray(value)
-    ? value.map((each, index) => [`${path}[${index}]`, each] as [string, any])
+    ? value.map((each, index) => [`${path}[${index}]`, each] as [string, unknown])
     : typeof value === "object"
-      ? Object.entries(value).map(([name, each]) => [path ? `${path}.${name}` : name, each] as [string, any])
+      ? Object.entries(value).map(([name, each]) => [path ? `${path}.${name}` : name, each] as [string, unknown])
       : null;
   if (entries === null || entries.length === 0) found.set(path, JSON.stringify(value));
   else entries.forEach(([name, each]) => fieldsOf(each, name, found));
@@ -63,7 +65,7 @@ export function positionsOf(text: string): Record<string, string> {
  *
  * @param text JSON
  */
-export function specOf(text: string): Record<string, any> {
+export function specOf(text: string): JsonObject {
   let spec;
   try {
     spec = JSON.parse(text);
@@ -76,7 +78,7 @@ export function specOf(text: string): Record<string, any> {
 }
 
 /** Return the source that a spec names. */
-export function sourceOf({ source }: Record<string, any>): string {
+export function sourceOf({ source }: JsonObject): string {
   if (typeof source !== "string" || source.trim() === "")
     throw new Error("The spec has no source; set “source” to its name");
   return source;

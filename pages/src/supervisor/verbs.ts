@@ -25,8 +25,8 @@ export function bodyOf(
 }
 
 /** Return notes about the outcome: warnings, and the partitions that were not reset, and why. */
-export function notesOf(verb: string, response: any): string[] {
-  if (verb === "submit") return (response as SubmissionFacts).warnings;
+export function notesOf(verb: string, response: Partial<SubmissionFacts & ResetFacts>): string[] {
+  if (verb === "submit") return response.warnings ?? [];
   if (verb !== "reset") return [];
   const { outcomes, unchanged, warnings } = response as ResetFacts;
   return [

@@ -4,7 +4,7 @@ import { Badge, Box, Flex, Heading, Text } from "@chakra-ui/react";
 import { Fragment } from "react";
 
 import { useLive } from "../api/live";
-import type { RunPartition } from "../api/schema";
+import type { RunPartition, RunPartitions } from "../api/schema";
 import { Chip } from "../components/Chip";
 import { EmptyState } from "../components/EmptyState";
 import { LiveContent } from "../components/LiveContent";
@@ -25,7 +25,7 @@ const EVERY_SECONDS = 5;
 
 /** The tab. @param props as Airflow gives them */
 export function TaskTab(props: { dagId: string; runId: string; taskId?: string; mapIndex?: string }) {
-  const live = useLive(runApi(props), { every: EVERY_SECONDS });
+  const live = useLive<RunPartitions>(runApi(props), { every: EVERY_SECONDS });
   const what = props.taskId ? "task instance" : "run";
   return (
     <Box minW={0} p={2}>

@@ -1,7 +1,7 @@
 /** The timeline: which owner held which partition and when, expired leases, and takeovers. */
 
-import { usePolling } from "../api/live";
-import { clock, request } from "../api/request";
+import { fetchLive, usePolling } from "../api/live";
+import { clock } from "../api/request";
 import type { Timeline } from "../api/schema";
 import type { Place } from "../types";
 import { sourceApi } from "../urls";
@@ -23,7 +23,7 @@ export function useWindow(place: Place, parameters: URLSearchParams, isLive: boo
       limit: String(LIMIT),
     });
     if (text !== "") query.set("search", text);
-    return request(sourceApi(place.connection, place.source, `timeline?${query}`), { signal });
+    return fetchLive(key, sourceApi(place.connection, place.source, `timeline?${query}`), signal);
   };
   return usePolling(key, poll, isLive ? {} : { every: PAST_EVERY_SECONDS });
 }

@@ -2,7 +2,7 @@ import { Box, Flex, Text } from "@chakra-ui/react";
 import { Fragment } from "react";
 
 import { useLive } from "../api/live";
-import type { WorkerRow } from "../api/schema";
+import type { WorkerList, WorkerRow } from "../api/schema";
 import { CopyButton } from "../components/CopyButton";
 import { EmptyState } from "../components/EmptyState";
 import { LiveContent } from "../components/LiveContent";
@@ -19,7 +19,7 @@ import { leasesOf } from "./leases";
 
 /** The page. */
 export function WorkersPage({ place }: { place: Place }) {
-  const live = useLive(sourceApi(place.connection, place.source, "workers"));
+  const live = useLive<WorkerList>(sourceApi(place.connection, place.source, "workers"));
   return (
     <Box minW={0}>
       <LiveContent live={live} what="workers" connection={place.connection}>
