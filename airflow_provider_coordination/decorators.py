@@ -247,7 +247,7 @@ class PartitionsDecoratedOperator(OwnCopiesMixin, KillableSupplierMixin, _Python
     XCom holds the summary that `CreatePartitionsOperator` returns.
 
     :param reads: the source, such as `Items`. Without it an item is the initial progress of a
-        partition, for tasks of your own that work on the partitions. (templated)
+        partition, for your own tasks that work on the partitions. (templated)
     :param source: the source's name; by default `reads` provides it. (templated)
     :param skip_when_empty: skip the task, and the tasks that follow it, if no partition is available afterwards.
         (templated)

@@ -1,6 +1,6 @@
 """Ingest a Kinesis stream an hour at a time, each hour exactly, no matter when and how often its run is started.
 
-Each interval has its own leases. So its run works beside live ingestion and other intervals. It continues where an
+Each interval has its own leases. So its run works alongside live ingestion and other intervals. It continues where an
 earlier try stopped, and changes nothing once its hour is delivered. `airflow backfill create --dag-id
 interval_ingestion --from-date ... --to-date ...` ingests missed hours, as far back as the stream keeps its records. A
 manual run takes its bounds from the params. It runs unchanged with three connections: `coordination_default` (type

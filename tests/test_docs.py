@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink
 from airflow.triggers.base import BaseTrigger
 from sqlalchemy.dialects import mysql, postgresql
@@ -371,9 +372,9 @@ def test_bounds_on_bad_records_are_documented() -> None:
     ("heading", "metrics"),
     [
         ("Partitions and leases", list(CoordinationMetric)),
-        ("Gauge of a source", [PARTITIONS, WORKERS, WATERMARK_SECONDS]),
-        ("Of a shard sync", list(ShardSyncMetric)),
-        ("Of a Spark job", list(IngestionMetric)),
+        ("Gauges of a source", [PARTITIONS, WORKERS, WATERMARK_SECONDS]),
+        ("Shard syncs", list(ShardSyncMetric)),
+        ("Spark jobs", list(IngestionMetric)),
     ],
 )
 def test_metrics_are_documented(heading: str, metrics: list[str]) -> None:
@@ -476,6 +477,29 @@ def test_named_commands_exist() -> None:
 def test_pages_are_in_the_site_navigation(path: Path) -> None:
     navigation = (REPOSITORY / "mkdocs.yml").read_text().partition("\nnav:\n")[2].partition("\nhooks:")[0]
     assert re.search(rf"^ +- [^:\n]+: {re.escape(path.name)}$", navigation, re.MULTILINE)
+
+
+MENU_ENTRIES = 9
+
+
+def menus(entries: list[Any], title: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each menu of the site, with its own title and the entries that it shows."""
+    yield title, [name for entry in entries for name in entry]
+    for entry in entries:
+        for name, inner in entry.items():
+            if isinstance(inner, list):
+                yield from menus(inner, name)
+
+
+def test_menus_of_the_site_are_short() -> None:
+    navigation = (REPOSITORY / "mkdocs.yml").read_text().partition("\nnav:\n")[2].partition("\nhooks:")[0]
+    for title, entries in menus(yaml.safe_load(navigation), "site"):
+        assert len(entries) <= MENU_ENTRIES, title
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path.parent.name == "docs"], ids=lambda path: path.name)
+def test_overview_leads_to_every_page(path: Path) -> None:
+    assert path.name == "index.md" or f"]({path.name}" in page("index.md")
 
 
 def classes_that_a_dag_names() -> Iterator[type[Any]]:

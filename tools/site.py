@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
 OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)\s]+)\)")
 EXAMPLE = re.compile(r"dags/(\w+)\.py")
-PAGE = re.compile(r"\[(\w+\.md)\]\((\1)(?:#([\w-]+))?\)")
+PAGE = re.compile(r"\[([\w-]+\.md)\]\((\1)(?:#([\w-]+))?\)")
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 

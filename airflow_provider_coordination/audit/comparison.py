@@ -166,7 +166,7 @@ class Comparison:
         if is_back is None:
             return self._finding(
                 State.UNEXPLAINED, at, end, start,
-                f"after {shown(end)} was delivered, reading went on at {shown(start)}: the checkpoint was moved by "
+                f"after {shown(end)} was delivered, reading continued at {shown(start)}: the checkpoint was moved by "
                 "hand",
                 "find out who moved it; if records are missing, " + self._reset(at.partition_key, end),
             )  # fmt: skip
@@ -179,7 +179,7 @@ class Comparison:
             )  # fmt: skip
         return self._finding(
             State.GAP, at, end, start,
-            f"reading went on from {shown(end)} to {shown(start)}: the checkpoint was moved by hand",
+            f"reading continued from {shown(end)} to {shown(start)}: the checkpoint was moved by hand",
             self._repair(at.partition_key),
         )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """The commands that change partitions or the store: `release`, `reopen`, `park`, `delete`, `reset`, `init-store`.
 
-`suspend`, `resume` and `unclaim` have a module of their own.
+`suspend`, `resume` and `unclaim` have their own module.
 
 A command checks all partitions before it changes any: a wrong key, or an action that does not fit a partition, changes
 nothing. It then describes the consequence and asks the user to confirm. A partition is only changed as it was shown.

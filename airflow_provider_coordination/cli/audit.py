@@ -75,7 +75,7 @@ def audit(
         _show(session, report, all_partitions=all_partitions)
     if report.state is not State.COMPLETE:
         wrong = sum(not each.is_explained for each in report.findings)
-        raise CommandError(f"source {source!r}: {wrong} findings, the gravest is {report.state}", EXIT_REFUSED)
+        raise CommandError(f"source {source!r}: {wrong} findings, the most severe is {report.state}", EXIT_REFUSED)
 
 
 def repair(
@@ -100,7 +100,7 @@ def repair(
     _show_plan(session, planned)
     if planned and report.unknown_sinks:
         named = ", ".join(report.unknown_sinks)
-        session.output.warn(f"nothing shows what these sinks have, and they get each range too: {named}")
+        session.output.warn(f"it is not known what these sinks have, and they get each range too: {named}")
     problems = sum(bool(each.problem) for each in planned)
     going = len(planned) - problems
     if going and not dry_run:

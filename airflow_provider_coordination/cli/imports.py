@@ -119,7 +119,7 @@ def _adopt(session: Session, calls: DynamoDbCalls, items: Sequence[CheckedItem],
     to_repair = [item for item in items if item.repairs]
     changed: Sequence[CheckedItem] = ()
     if not to_repair:
-        output.line("No items to repair: the table can be used as it is.")
+        output.line("No items to repair: the table can be used unchanged.")
     elif dry_run:
         output.line(f"{len(to_repair)} items would be repaired; nothing was written.")
     else:

@@ -278,7 +278,7 @@ def metrics(
 
 
 def watermark(session: Session, source: SOURCE) -> None:
-    """Show up to when everything that arrived is delivered, to all sinks and to each, and what holds it."""
+    """Show the time up to which everything that arrived is delivered, to all sinks and to each, and what holds it."""
     output, now = session.output, session.context.clock.now()
     view = session.view(source)
     found, ledger = watermark_of(view), IntervalLedger(view).get()

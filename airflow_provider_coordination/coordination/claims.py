@@ -1,7 +1,7 @@
 """Claims: which names of a source already belong to a partition, so that none is ever in two.
 
 A supplier that packs many small things into partitions claims the name of each one: an object with its version, a file,
-an export. A claim is an item of its own, which is written in the transaction that creates the partition. The store
+an export. A claim is a separate item, which is written in the transaction that creates the partition. The store
 refuses the transaction if the name is already claimed, by an earlier page or by a source that shares the claims.
 """
 
@@ -63,7 +63,7 @@ class Claims:
             raise ConfigurationError(f"source {source!r} cannot share its own claims: give another source")
         if (theirs := self._shared_by(source_identifier)) is not None:
             raise ConfigurationError(
-                f"source {other!r} has no claims of its own, but shares those of "
+                f"source {other!r} does not have its own claims, but shares those of "
                 f"{parse_source_identifier(theirs).source!r}: give that source"
             )
         known = self._shared_by(self._own_identifier)

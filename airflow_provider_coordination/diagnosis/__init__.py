@@ -1,6 +1,6 @@
 """The checks of `airflow-coordination doctor`: connections, software, the store, AWS permissions, folders of outputs.
 
-Each check yields findings. The checks of a path in a bucket have a module of their own.
+Each check yields findings. The checks of a path in a bucket have their own module.
 """
 
 from __future__ import annotations

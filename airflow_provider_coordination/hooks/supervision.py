@@ -151,7 +151,7 @@ T = TypeVar("T")
 
 
 class LimitedCalls:
-    """Makes calls one after the other, each in a thread of its own. At most one call is left without a result."""
+    """Makes calls one after the other, each in a separate thread. At most one call is left without a result."""
 
     def __init__(self) -> None:
         self._last: Future[Any] | None = None

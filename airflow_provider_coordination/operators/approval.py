@@ -153,11 +153,11 @@ class Approved:
         :param event: the response of Airflow's human-in-the-loop tasks.
         :param proposal: the proposal that was shown, as a JSON object.
         :raises AirflowSkipException: if it was rejected.
-        :raises AirflowFailException: if nobody responded in time.
+        :raises AirflowFailException: if no response arrived in time.
         """
         if "error" in event:
             late = event.get("error_type") == "timeout"
-            why = "nobody responded in time" if late else f"there was no response: {event['error']}"
+            why = "no response arrived in time" if late else f"there was no response: {event['error']}"
             raise AirflowFailException(f"nothing was done: {why}; clear the task to ask again")
         user = event.get("responded_by_user") or {}
         by = str(user.get("name") or user.get("id") or "unknown")

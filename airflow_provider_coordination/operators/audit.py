@@ -109,7 +109,7 @@ class AuditOperator(OwnCopiesMixin, BaseOperator):
 
         :param event: the person's response.
         :param proposal: what was proposed, as a JSON object.
-        :raises AirflowFailException: if nobody responded in time, and as `execute`.
+        :raises AirflowFailException: if no response arrived in time, and as `execute`.
         :raises AirflowException: if other ranges would now be repaired than were approved; a retry asks again.
         :raises CoordinationError: if the store does not respond, or a partition could not be changed; a retry asks
             again.
@@ -141,7 +141,7 @@ class AuditOperator(OwnCopiesMixin, BaseOperator):
         if fails and left:
             first = left[0]
             raise AirflowFailException(
-                f"source {self.source!r}: {len(left)} findings, the gravest is {state_of(left)}; the first: "
+                f"source {self.source!r}: {len(left)} findings, the most severe is {state_of(left)}; the first: "
                 f"sink {first.sink!r}, partition {first.partition_key!r}: {first.reason}; {first.remedy}"
             )
         return summary_of(report, [each for each in planned if each.repair])
@@ -196,11 +196,11 @@ def repair_proposal(report: AuditReport, planned: Sequence[PlannedRepair]) -> Pr
     if len(going) > RANGES_SHOWN:
         lines.append(f"| and {len(going) - RANGES_SHOWN} more | | | | | | |")
     if report.reads_rows:
-        lines += ["", "If only some rows of a batch are gone, its other rows are there twice then. Remove them first."]
+        lines += ["", "If only some rows of a batch are gone, its other rows are then there twice. Remove them first."]
     if unknown := report.unknown_sinks:
-        lines += ["", f"Nothing shows what these sinks have, and they get it too: {', '.join(map(code, unknown))}."]
+        lines += ["", f"It is not known what these sinks have, and they get it too: {', '.join(map(code, unknown))}."]
     if left := findings_left(report, planned):
-        lines += ["", "The audit also found what this does not repair:", ""]
+        lines += ["", "The audit also found problems that this does not repair:", ""]
         lines += [f"- {each}" for each in left[:FINDINGS_RETURNED]]
         if len(left) > FINDINGS_RETURNED:
             lines.append(f"- and {len(left) - FINDINGS_RETURNED} more")

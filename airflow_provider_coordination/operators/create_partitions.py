@@ -197,8 +197,8 @@ def work_for_jobs(view: SourceView, limit: int, *, shared: bool) -> int:
 class CreatePartitionsOperator(OwnCopiesMixin, KillableSupplierMixin, BaseOperator):
     """Creates the partitions of a source, page by page: those that its supplier finds, or a given list.
 
-    Existing partitions are left unchanged. So the task may run at any time, repeatedly, and beside running ingestion.
-    One worker of the fleet runs a source's supplier at a time. The task takes over from an earlier try of its own. It
+    Existing partitions are left unchanged. So the task may run at any time, repeatedly, and during ingestion.
+    One worker of the fleet runs a source's supplier at a time. The task takes over from its own earlier try. It
     waits for any other worker until that worker ends or its lease expires, and fails if neither happens within ten
     minutes.
 
@@ -209,13 +209,13 @@ class CreatePartitionsOperator(OwnCopiesMixin, KillableSupplierMixin, BaseOperat
     :param reads: the source, such as `Items`. (templated)
     :param partitions: the partitions to create instead of those of the supplier: a list of keys or items, or a mapping
         from keys to an item or a list of items. A template may render these as text. Without `reads` an item is the
-        initial progress of a partition, for tasks of your own that work on the partitions. (templated)
+        initial progress of a partition, for your own tasks that work on the partitions. (templated)
     :param source: the source's name; by default `reads` provides it. (templated)
     :param skip_when_empty: skip the task, and the tasks that follow it, if no partition is available afterwards.
         (templated)
     :param leave_when_busy: succeed without running the supplier if another worker is running it. By default the task
         waits for the other worker, then runs the supplier itself. (templated)
-    :param interval: create exactly the partitions of an interval, under leases of its own: `"data_interval"` for the
+    :param interval: create exactly the partitions of an interval, under its own leases: `"data_interval"` for the
         interval of the run, or its two ends; see `interval_value`. None means no bounds. (templated)
     :param deduplicate_against: the name of the source of live ingestion. The task leaves out what that source delivers
         of the interval, so that no record is delivered twice. None leaves nothing out. (templated)

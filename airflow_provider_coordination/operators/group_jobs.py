@@ -112,7 +112,7 @@ class JobGroup:
     def start(self, operator: JobOperator, follower: JobFollower, settings: IngestSettings, context: Any) -> None:
         """Request a job, and submit a host if the group has none.
 
-        :param operator: submits the job in an application of its own, if it were no member.
+        :param operator: submits the job in its own application, if it were no member.
         :param follower: records the job.
         :param settings: the job's settings.
         :param context: the context of the task that starts the job.

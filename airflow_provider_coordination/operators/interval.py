@@ -1,4 +1,4 @@
-"""Intervals: exactly what one DAG run ingests, under leases of its own; also without what live ingestion delivers."""
+"""Intervals: exactly what one DAG run ingests, under its own leases; also without what live ingestion delivers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def bounded(reads: Reads, interval: Interval | None, *, is_empty: bool = False) 
     """Return `reads`, restricted to an interval if there is one.
 
     :param is_empty: read nothing of the interval.
-    :raises ConfigurationError: if the kind of source has no intervals, or `reads` has bounds of its own.
+    :raises ConfigurationError: if the kind of source has no intervals, or `reads` has its own bounds.
     """
     if interval is None:
         return reads
@@ -142,7 +142,7 @@ def deduplicated_source_name(deduplicate_against: str | None, interval: Interval
     if name is not None and interval is None:
         raise ConfigurationError(
             f"field 'deduplicate_against' is {name!r}, but field 'interval' is missing; give 'interval', which bounds "
-            "what is delivered beside the other source. For a stream it replaces 'bounds'"
+            "what is delivered alongside the other source. For a stream it replaces 'bounds'"
         )
     return name
 

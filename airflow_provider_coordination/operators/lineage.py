@@ -2,7 +2,7 @@
 
 Datasets are named by OpenLineage's naming conventions; each kind of source names its own. For a job of a task,
 Airflow's provider `openlineage` requests the metadata and reports the task's run. The jobs of a supervisor outlive its
-tasks. So each is reported as a run of its own once a turn finds it ended, with the supervisor's task as its parent. The
+tasks. So each is reported as a separate run once a turn finds it ended, with the supervisor's task as its parent. The
 provider is imported only where it is installed.
 """
 

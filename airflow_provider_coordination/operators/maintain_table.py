@@ -20,7 +20,7 @@ from airflow_provider_coordination.spark.writes import Writes, sinks_of
 class MaintainTableOperator(OwnCopiesMixin, BaseOperator):
     """Compacts small files of a table or dataset, expires snapshots, and removes files that nothing references.
 
-    The task may run beside jobs that deliver into the table. It removes no file that a commit may still reference, and
+    The task may run while jobs deliver into the table. It removes no file that a commit may still reference, and
     the table keeps the ids of its batches. It runs in the task itself and needs no Spark.
 
     Returns the `table`, `is_dry_run`, and the counts `files_compacted`, `snapshots_expired`,

@@ -39,7 +39,7 @@ def packaged_application(name: str) -> str:
         if path.is_file():
             return str(path)
     raise ConfigurationError(
-        f"application {name!r} is not installed beside {PACKAGE}; reinstall the package, or give 'application'"
+        f"application {name!r} is not installed next to {PACKAGE}; reinstall the package, or give 'application'"
     )
 
 

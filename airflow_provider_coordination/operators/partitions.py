@@ -296,7 +296,7 @@ class ResetPartitionsOperator(OwnCopiesMixin, BaseOperator):
         :param event: the person's response.
         :param proposal: what was proposed, as a JSON object.
         :raises AirflowSkipException: if the person rejected it.
-        :raises AirflowFailException: if nobody responded in time, and as `execute`.
+        :raises AirflowFailException: if no response arrived in time, and as `execute`.
         :raises AirflowException: if it would now do more than was approved; a retry asks again.
         """
         approved = Approved.of(event, proposal)

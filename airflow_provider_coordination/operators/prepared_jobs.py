@@ -1,4 +1,4 @@
-"""Jobs that another tool submits: an operator for AWS, Google or Databricks, Livy, or a script of your own.
+"""Jobs that another tool submits: an operator for AWS, Google or Databricks, Livy, or your own script.
 
 The submitter needs a program, an archive with this package, Spark properties, and two arguments: a reference to the
 settings with the key of their seal, and the job's owner. Airflow writes the sealed settings to a folder; the cluster's

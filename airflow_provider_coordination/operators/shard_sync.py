@@ -26,8 +26,8 @@ class ShardSyncOperator(OwnCopiesMixin, KillableSupplierMixin, BaseOperator):
     """Creates the partitions for the shards of streams, and keeps partitions and shards in step.
 
     The task lists the shards, creates missing partitions, reports shards that are gone, and removes the partitions of
-    shards that are completely read. It may run at any time, repeatedly, and beside running ingestion; it leaves
-    partitions that a job holds to that job. It takes over from an earlier try of its own. It waits for the sync of any
+    shards that are completely read. It may run at any time, repeatedly, and during ingestion; it leaves
+    partitions that a job holds to that job. It takes over from its own earlier try. It waits for the sync of any
     other worker until that worker ends or its lease expires, and fails if neither happens within ten minutes.
 
     Returns a small summary: `source`, `streams` (for each stream, among others `created`, `removed`, `lost`, `hole` and
@@ -40,7 +40,7 @@ class ShardSyncOperator(OwnCopiesMixin, KillableSupplierMixin, BaseOperator):
     :param reads: the streams, as `KinesisStreams` or `DynamoDBStreams`, or a `DynamoDBTable` with `follow`, for whose
         items the task creates partitions as well. (templated)
     :param source: the source's name; by default `reads` provides it. (templated)
-    :param interval: begin at the start of an interval, under leases of its own: `"data_interval"` for the interval of
+    :param interval: begin at the start of an interval, under its own leases: `"data_interval"` for the interval of
         the run, or its two ends; see `interval_value`. None means no bounds. (templated)
     :param deduplicate_against: the name of the source of live ingestion. The task leaves out what that source delivers
         of the interval, so that no record is delivered twice. None leaves nothing out. (templated)

@@ -7,7 +7,7 @@ disappears.
 | of | name | why |
 |---|---|---|
 | hook | `_connection` | holds master, deploy mode, namespace and binary, resolved from arguments and connection |
-| hook | `_build_spark_submit_command` | starts a job without waiting, in a session of its own |
+| hook | `_build_spark_submit_command` | starts a job without waiting, in a separate session |
 | hook | `_process_spark_submit_log` | only this method sees the output, with the job's summary and last error |
 | hook | `_yarn_application_id` | the id by which YARN ends a job that no process waits for |
 | hook | `_kubernetes_driver_pod` | the pod by which Kubernetes ends such a job |

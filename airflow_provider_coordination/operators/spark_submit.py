@@ -105,14 +105,14 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
     :param ingestion: what the job ingests: from where, to where, and how. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     :param workers: the number of jobs that are expected to share the source. (templated)
-    :param interval: deliver exactly what an interval contains, under leases of its own: `"data_interval"` for the
+    :param interval: deliver exactly what an interval contains, under its own leases: `"data_interval"` for the
         interval of the run, or its two ends; see `interval_value`. None means no bounds. (templated)
     :param deduplicate_against: the name of the source of live ingestion. The task leaves out what that source delivers
         of the interval, so that no record is delivered twice. None leaves nothing out. (templated)
     :param deferrable: submit the job without waiting for it, and follow it in the triggerer; see
         `operators.job_follower`.
     :param group: the name of a group of sources whose jobs run in one Spark application; see the manual. The task then
-        waits in the triggerer, as with `deferrable`. None gives each job an application of its own. (templated)
+        waits in the triggerer, as with `deferrable`. None gives each job its own application. (templated)
     :param start_timeout: how long a deferred job may take to begin, for example in a cluster's queue; timedelta or
         seconds; None for an hour. (templated)
     :param spark_archive: the archive of Spark's classes that `airflow-coordination spark-archive` made, at this path on
@@ -332,7 +332,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         """End the job and release its leases. It makes no request to Airflow, which may wait for the response to one.
 
         It runs in a signal handler, which may have interrupted a transaction of this task. So another thread does it,
-        with a connection to the store of its own. If it waits for a lock of that transaction, the task continues, and
+        with its own connection to the store. If it waits for a lock of that transaction, the task continues, and
         waits for the thread at its end.
         """
         self._killing = threading.Thread(target=self._end_killed, name="end of a killed task", daemon=True)

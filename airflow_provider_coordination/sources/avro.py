@@ -115,7 +115,7 @@ class AvroReader:
         except (OSError, MemoryError, ImportError):
             raise
         except Exception as error:  # of any class: the bytes may be anything
-            raise AvroDataError(f"it is no datum of its schema ({type(error).__name__})") from None
+            raise AvroDataError(f"it is not a datum of its schema ({type(error).__name__})") from None
 
 
 def parsed_schema(texts: Sequence[str]) -> Any:
@@ -133,7 +133,7 @@ def parsed_schema(texts: Sequence[str]) -> Any:
         except (ImportError, MemoryError):
             raise
         except Exception as error:  # of any class: a schema may be anything
-            raise AvroSchemaError(f"it is no schema of Avro: {type(error).__name__}: {error}") from None
+            raise AvroSchemaError(f"it is not an Avro schema: {type(error).__name__}: {error}") from None
     return parsed
 
 
@@ -191,7 +191,8 @@ def _of_union(path: str, members: Sequence[Any]) -> pa.DataType:
         if kinds == pair:
             return max(kinds, key=lambda kind: kind.bit_width)
     raise AvroSchemaError(
-        f"field {path!r} is a union of {', '.join(sorted(map(str, kinds)))}, which is no column; declare it as STRING"
+        f"field {path!r} is a union of {', '.join(sorted(map(str, kinds)))}, which cannot be a column; "
+        "declare it as STRING"
     )
 
 

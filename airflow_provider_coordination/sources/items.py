@@ -206,7 +206,7 @@ def new_batch_id(kind: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedItem:
-    """An item that could not be read, while other items of its partition could: it becomes a partition of its own.
+    """An item that could not be read, while other items of its partition could: it becomes a separate partition.
 
     :param item: its index in the partition's items, from 0.
     :param reason: what went wrong.

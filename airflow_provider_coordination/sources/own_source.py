@@ -1,4 +1,4 @@
-"""A source of your own: your supplier finds the items and your reader reads them."""
+"""Your own source: your supplier finds the items and your reader reads them."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ CONNECTION = "connection"
 
 @dataclass
 class Items(Reads):
-    """A source of your own, for the `reads` of operators.
+    """Your own source, for the `reads` of operators.
 
     :param kind: the name of this kind of source. Its partitions keep it, and a job of another kind refuses them.
     :param reader: `module:class` of the class that reads the items, an `ItemReader` or a `FrameReader`. The job's

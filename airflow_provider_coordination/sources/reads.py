@@ -36,7 +36,7 @@ class Connected:
 
 
 class Reads(ABC):
-    """A source as a DAG describes it; a class of your own inherits this one.
+    """A source as a DAG describes it; your own class inherits this one.
 
     Airflow renders its templates in place, so it must not be frozen. Its `repr` is part of the serialized DAG and of
     the rendered templates, so it must be the same each time the file is parsed.
@@ -111,7 +111,7 @@ class Reads(ABC):
     def within(self, start: datetime, end: datetime) -> Reads:
         """Return the part of the source from `start` (aware, UTC) on and before `end`.
 
-        :raises ConfigurationError: if it cannot be read by intervals, or has bounds of its own.
+        :raises ConfigurationError: if it cannot be read by intervals, or has its own bounds.
         """
         raise ConfigurationError(
             f"field 'interval' is '{format_instant(start)}/{format_instant(end)}', but a source of kind {self.kind!r} "

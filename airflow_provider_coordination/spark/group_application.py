@@ -1,4 +1,4 @@
-"""The host of a group: one Spark application that runs the jobs of several sources, each in a thread of its own.
+"""The host of a group: one Spark application that runs the jobs of several sources, each in a separate thread.
 
 Each job is a followed job of its source, as in an application of its own: with leases, progress, sinks, metrics and an
 outcome. A job that fails ends its thread only. A host that is killed takes its jobs with it: their items expire, and

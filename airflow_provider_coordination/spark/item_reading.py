@@ -103,7 +103,7 @@ class ItemReading(Reading):
         if progress.kind != self._kind:
             raise SourceError(
                 f"partition {partition.partition_key!r} is of kind {progress.kind!r}, and this job reads "
-                f"{self._kind!r}: use a source of its own for each kind"
+                f"{self._kind!r}: use a separate source for each kind"
             )
         if progress.landed or progress.checkpoint:
             return True
@@ -204,7 +204,7 @@ class ItemReading(Reading):
             )  # fmt: skip
         for failed in row.failed:
             log.error(
-                "partition %s: item %d cannot be read; it becomes a partition of its own once the other items are "
+                "partition %s: item %d cannot be read; it becomes a separate partition once the other items are "
                 "delivered: %s",
                 row.partition_key, failed.item, failed.reason,
             )  # fmt: skip

@@ -188,7 +188,7 @@ class RejectionSettings(Described):
             raise FieldError(
                 type(self).__name__,
                 "event_time",
-                f"is missing, beside {bounds[0]!r}: name the column of 'schema' by which records are late or early",
+                f"is missing, but {bounds[0]!r} is given: name the column of 'schema' that decides what is late",
             )
         if self.event_time and not bounds:
             raise self.invalid("event_time", "has no bound: give 'earliest', 'latest' or both")

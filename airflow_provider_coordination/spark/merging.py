@@ -96,7 +96,7 @@ class Merging:
         if self.op is not None and (first := rows.filter(self.unknown(rows)).slice(0, 1).to_pylist()):
             raise DeliveryError(
                 f"batch {first[0][BATCH_ID]}: column {self.op!r}, the 'op' of {table}, is {first[0][self.op]!r}, "
-                f"which is no known operation; let the transform write one of {', '.join((*DELETES, *REPLACES))}"
+                f"which is not a known operation; let the transform write one of {', '.join((*DELETES, *REPLACES))}"
             )
         if self.order_by is not None:
             self._check_order(rows, table)

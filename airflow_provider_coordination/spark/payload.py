@@ -248,7 +248,7 @@ def bounds_of(rejection: RejectionSettings, payload: ParsesPayloads | None) -> E
     types = {} if payload is None else payload.types
     if name not in types:
         raise ConfigurationError(
-            f"RejectionSettings: field 'event_time' is {name!r}, which is no column of 'schema'; its columns are "
+            f"RejectionSettings: field 'event_time' is {name!r}, which is not a column of 'schema'; its columns are "
             f"{', '.join(map(repr, types)) or 'none'}"
         )
     if types[name] not in EVENT_TIME_TYPES:

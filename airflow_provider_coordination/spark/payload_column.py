@@ -304,14 +304,14 @@ class PayloadColumn:
         :param text: the field's text.
         """
         named, kind = f"field '{self.name}'", self.type.upper()
-        is_other = functions.lit(f"{named} is no {kind}")
+        is_other = functions.lit(f"{named} is not a valid {kind}")
         cannot = f"{named} has a value that {kind} cannot hold"
         if self.is_converted and self.type not in FLOATING and not DECIMAL.match(self.type):
             return is_other
         if self.is_converted:
             number = text.rlike(WHOLE_NUMBER if self.type in FLOATING else NUMBER)
             return functions.when(number, f"{cannot}; declare it as DECIMAL or STRING").otherwise(is_other)
-        return functions.lit(cannot if loses(self.kind) else f"{named} is no {kind}")
+        return functions.lit(cannot if loses(self.kind) else f"{named} is not a valid {kind}")
 
 
 def texts_of(columns: Sequence[PayloadColumn], payload: Column, parsed: Column) -> Column | None:

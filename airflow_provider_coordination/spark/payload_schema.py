@@ -75,7 +75,7 @@ class TimePattern:
         """
         found = re.match(self.regex, text)
         if found is None:
-            raise ValueError(f"it is no time like {self.text}")
+            raise ValueError(f"it is not a time like {self.text}")
         part = {name: found[number] for name, number in self.groups.items()}
         hour = int(part.get(HOUR, 0))
         if not self.hours[0] <= hour <= self.hours[1]:
@@ -137,7 +137,7 @@ def _field(text: str, token: str) -> str:
     if letter in REFUSED:
         raise _wrong_pattern(text, f"{letter!r} is {REFUSED[letter]}")
     if letter not in LENGTHS:
-        raise _wrong_pattern(text, f"{letter!r} is no letter of a pattern; put literal text in single quotation marks")
+        raise _wrong_pattern(text, f"{letter!r} is not a letter of a pattern; put other text in single quotation marks")
     if len(token) not in LENGTHS[letter]:
         accepted = " or ".join(repr(letter * length) for length in LENGTHS[letter])
         raise _wrong_pattern(text, f"{token!r} has no exact meaning; write {accepted}")

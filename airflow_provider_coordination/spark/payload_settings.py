@@ -127,7 +127,7 @@ class Avro(Described):
     @override
     def check_together(self) -> None:
         if self.confluent is not None and self.glue is not None:
-            raise FieldError(self.title, "glue", "is given beside 'confluent': give one registry")
+            raise FieldError(self.title, "glue", "is given together with 'confluent': give one registry")
         if self.schema is None and self.registry is None:
             raise FieldError(self.title, "schema", "is missing: give it as JSON text, or give a registry")
         if self.schema is not None:
@@ -212,7 +212,7 @@ class Payload(Described):
     def check_together(self) -> None:
         given = [name for name in FORMATS if getattr(self, name) is not None]
         if len(given) > 1:
-            raise FieldError(self.title, given[1], f"is given beside {given[0]!r}: give one format")
+            raise FieldError(self.title, given[1], f"is given together with {given[0]!r}: give one format")
 
     def check_schema(self, schema: str | None) -> None:
         """Check that the format can have the columns of a job.
@@ -223,12 +223,12 @@ class Payload(Described):
         if schema is None:
             if self.format in ("csv", "protobuf"):
                 raise ConfigurationError(
-                    f"field 'schema' is missing, beside 'payload.{self.format}': give the columns, such as "
+                    f"field 'schema' is missing, but 'payload.{self.format}' is given: give the columns, such as "
                     "'id STRING NOT NULL, amount DOUBLE'"
                 )
             if self.avro is not None and self.avro.schema is None:
                 raise ConfigurationError(
-                    "field 'schema' is missing, beside a registry in 'payload.avro': schemas in a registry change, so "
+                    "field 'schema' is missing, but 'payload.avro' has a registry: schemas in a registry change, so "
                     "give the columns, or the Avro schema of readers in 'payload.avro.schema'"
                 )
             return

@@ -128,7 +128,7 @@ class SettingsReference:
         except InvalidToken:
             raise ConfigurationError(
                 f"ingest settings {self.uri}: they were not sealed with the key that this driver was given, or are "
-                "damaged; start the application with the arguments of its own job"
+                "damaged; start the application with its own job's arguments"
             ) from None
 
     def write(self, text: str, access: Access = DEFAULT_ACCESS) -> None:

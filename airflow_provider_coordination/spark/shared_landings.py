@@ -157,7 +157,7 @@ class SharedLandings(Landings):
         found = landing.landed.result()
         if found is None or found[0] > SLOW_SECONDS:
             why = "failed" if found is None else f"took {found[0]:.1f} s"
-            log.info("landings have tasks of their own for %.0f s, as one %s: owner=%s", ALONE_SECONDS, why, member)
+            log.info("landings have separate tasks for %.0f s, as one %s: owner=%s", ALONE_SECONDS, why, member)
             self._alone_until[member] = time.monotonic() + ALONE_SECONDS
         return None if found is None else found[1:]
 

@@ -121,8 +121,8 @@ def check_names(names: Sequence[str]) -> None:
     for number, name in enumerate(names, 1):
         if (earlier := names.index(name) + 1) < number:
             raise ConfigurationError(
-                f"field 'writes': number {earlier} and number {number} both have the name {name!r}; give each sink a "
-                "'name' of its own"
+                f"field 'writes': number {earlier} and number {number} both have the name {name!r}; give each sink its "
+                "own 'name'"
             )
 
 
@@ -164,7 +164,7 @@ def _check_outside_landing(what: str, path: str, landing_path: str) -> None:
     if f"{normalized_location(path)}/".startswith(f"{landing.rstrip('/')}/"):
         raise ConfigurationError(
             f"{what} is in {path!r}, inside 'landing_path' {landing_path!r}, which is for raw batches alone; give a "
-            "folder beside it"
+            "folder next to it"
         )
 
 
@@ -229,11 +229,11 @@ def _check_apart(locations: Mapping[str, str]) -> None:
         if normalized_location(location) == normalized_location(above):
             raise ConfigurationError(
                 f"{sink} and {other} have the same location, {location!r}, where readers would find the records of "
-                "both; give each sink a location of its own"
+                "both; give each sink its own location"
             )
         if is_seen_by_readers(above, location):
             raise ConfigurationError(
-                f"{sink} is in {location!r}, where readers of {other} would find its records; give it a folder beside "
+                f"{sink} is in {location!r}, where readers of {other} would find its records; give it a folder next to "
                 f"{above!r}, or a folder below it whose name begins with '_'"
             )
 

@@ -164,7 +164,7 @@ def with_host_in_import_errors(task: SlotTask) -> SlotTask:
 
             if int(pyarrow.__version__.partition(".")[0]) < oldest:
                 raise ImportError(
-                    f"pyarrow {pyarrow.__version__} is too old beside {pyarrow_version} on the driver; "
+                    f"pyarrow {pyarrow.__version__} is too old for {pyarrow_version} on the driver; "
                     f"pyarrow {oldest} or newer is supported"
                 )
             from airflow_provider_coordination.versions import unfit_pandas

@@ -225,7 +225,7 @@ class TableSink(Sink, Generic[T]):
                 what = "is merged on" if is_key else "requires"
                 found |= _at(faulty, f"{self._title} {what} column {name!r}, which is null")
         if op is not None:
-            error = f"{self._title} deletes by column {op!r}, which is no known operation"
+            error = f"{self._title} deletes by column {op!r}, which is not a known operation"
             found |= _at(self._merging.unknown(rows), error)
         return dict(sorted(found.items()))
 

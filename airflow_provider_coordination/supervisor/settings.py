@@ -325,8 +325,8 @@ class TuningSettings(Described):
 
     :param coordination_conn_id: the connection of type `coordination`.
     :param spark: how a job is submitted to Spark.
-    :param group: the name of a group of sources whose jobs run in one Spark application; by default each job has an
-        application of its own. All members must have the same `spark`, `spark_archive` and `coordination_conn_id`.
+    :param group: the name of a group of sources whose jobs run in one Spark application; by default each job has its
+        own application. All members must have the same `spark`, `spark_archive` and `coordination_conn_id`.
     :param start_timeout: how long a submitted job may take to start, for example in a cluster's queue.
     :param spark_archive: an archive of Spark's classes with which jobs start sooner.
     :param spark_ui_url: the URL of the Spark UI of an ended application, with `{application_id}`.

@@ -231,7 +231,7 @@ def coordinated_ingestion(
     :param partitions: what creates the partitions instead of the supplier of `reads`. Either a task of yours, which
         then runs before the group's tasks, such as a call of a function decorated with `@task.partitions`; or the
         partitions themselves, as for `CreatePartitionsOperator`.
-    :param interval: ingest exactly what an interval contains, under leases of its own: `"data_interval"` for the
+    :param interval: ingest exactly what an interval contains, under its own leases: `"data_interval"` for the
         interval of the run, or its two ends; see `interval_value`. May be a template.
     :param deduplicate_against: the name of the source of live ingestion. The jobs leave out what that source delivers
         of the interval, so that no record is delivered twice. May be a template.
@@ -415,7 +415,7 @@ def creating_operator(reads: Reads) -> type[BaseOperator]:
 def _check(reads: Reads, partitions: Any, check: Any, acknowledgments: AcknowledgmentSettings) -> None:
     if partitions is not None and creating_operator(reads) is not CreatePartitionsOperator:
         raise ValueError(
-            f"'partitions' is given, but a source of kind {reads.kind!r} has an operator of its own that creates them; "
+            f"'partitions' is given, but a source of kind {reads.kind!r} has its own operator that creates them; "
             "remove 'partitions'"
         )
     if check is not None and acknowledgments.by != BY_JOB:

@@ -462,7 +462,7 @@ async def read_connection(coordination_conn_id: str) -> ConnectionSettings:
 
 
 def _in_background(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-    # In a context of its own: its log lines belong to no trigger, whichever trigger started it.
+    # In a separate context: its log lines belong to no trigger, whichever trigger started it.
     return asyncio.get_running_loop().create_task(work, name=name, context=contextvars.Context())
 
 

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fastapi import APIRouter, HTTPException
@@ -19,13 +19,13 @@ import airflow_provider_coordination
 
 MANUAL = {
     # Alarms of a source, by what they are about
-    "lost": "data_loss#data-loss",
-    "parked": "operations#what-to-press",
+    "lost": "data_loss#what-happens-after-a-loss",
+    "parked": "troubleshooting#a-partition-is-parked",
     "overdue": "troubleshooting_tasks#acknowledgments",
     "suspended": "operations#what-to-press",
-    "expired": "operations#of-a-lease",
-    "waiting": "operations#what-to-press",
-    "lag": "operations#capacity",
+    "expired": "operations#signs-of-trouble-with-leases",
+    "waiting": "troubleshooting#the-data-is-not-getting-fresher",
+    "lag": "troubleshooting#the-data-is-not-getting-fresher",
     "failing": "troubleshooting_jobs#the-spark-job",
     "supervisor": "supervisor_verbs#states",
     "sink": "sink_outage",
@@ -33,11 +33,11 @@ MANUAL = {
     # Warnings that the pages show themselves
     "access": "ui#who-sees-and-does-what",
     "bad-records": "bad_records",
-    "connection": "troubleshooting_tasks#the-connection",
-    "data-loss": "data_loss#data-loss",
+    "connection": "troubleshooting#the-pages-cannot-use-a-connection",
+    "data-loss": "data_loss#what-happens-after-a-loss",
     "failed-request": "troubleshooting#where-to-look",
     "hole": "streams#the-audit",
-    "job": "operations#of-a-job",
+    "job": "operations#how-jobs-end",
     "spec": "specs",
     "store": "troubleshooting_stores#the-store",
     "unreadable": "troubleshooting_jobs#items",
@@ -102,12 +102,13 @@ def page_html(page: str) -> str | None:
     if page not in files:
         return None
     text = files[page].read_text(encoding="utf-8")
-    title = html.escape(text.partition("\n")[0].lstrip("# "))
+    titles = {name: _title(file) for name, file in files.items()}
+    title = html.escape(titles[page])
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{STYLE}</style></head>\n"
-        f'<body><nav><a href="index">Manual</a></nav><main>\n{rendered(text, files)}</main></body></html>\n'
+        f'<body><nav><a href="index">Manual</a></nav><main>\n{rendered(text, titles)}</main></body></html>\n'
     )
 
 
@@ -117,16 +118,22 @@ def manual_files() -> dict[str, Path]:
     return {} if folder is None else {file.stem: file for file in sorted(folder.glob("*.md"))}
 
 
+def _title(file: Path) -> str:
+    with file.open(encoding="utf-8") as lines:
+        return lines.readline().lstrip("# ").rstrip()
+
+
 def slug(heading: str) -> str:
     """Return the anchor of a heading."""
     return heading.lower().replace(" ", "-")
 
 
-def rendered(text: str, pages: Collection[str]) -> str:
+def rendered(text: str, pages: Mapping[str, str]) -> str:
     """Return Markdown as HTML. HTML in it is escaped.
 
     :param text: the Markdown.
-    :param pages: the names of the manual's pages: links to them are kept, all others become plain text.
+    :param pages: the titles of the manual's pages by name. Links to them are kept, and show the title instead of the
+        name of a file; all other links become plain text.
     """
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = markdown.parse(text)
@@ -138,7 +145,7 @@ def rendered(text: str, pages: Collection[str]) -> str:
     return str(markdown.renderer.render(tokens, markdown.options, {}))
 
 
-def _inline(tokens: list[Token], pages: Collection[str]) -> Iterator[Token]:
+def _inline(tokens: list[Token], pages: Mapping[str, str]) -> Iterator[Token]:
     """Yield the tokens of a line, with links between pages only and a description for each image."""
     is_link = False
     for token in tokens:
@@ -147,12 +154,15 @@ def _inline(tokens: list[Token], pages: Collection[str]) -> Iterator[Token]:
             is_link = target is not None
             token.attrSet("href", target or "")
         if token.type in ("image", "text"):
-            yield Token("text", "", 0, content=KEYBOARD_TAG.sub("", token.content))
+            content = (
+                pages.get(token.content.removesuffix(".md")) if is_link and token.content.endswith(".md") else None
+            )
+            yield Token("text", "", 0, content=content or KEYBOARD_TAG.sub("", token.content))
         elif is_link or token.type not in ("link_open", "link_close"):
             yield token
 
 
-def _target(href: str, pages: Collection[str]) -> str | None:
+def _target(href: str, pages: Mapping[str, str]) -> str | None:
     """Return where a link leads within the manual as it is served; None if it leads out of it."""
     file, hash_sign, anchor = href.partition("#")
     page = file.removesuffix(".md")

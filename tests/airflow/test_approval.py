@@ -87,7 +87,7 @@ def test_rejected_or_unanswered_reset_does_nothing(coordination: SourceCoordinat
     kwargs = waits(task, in_try)
     with pytest.raises(AirflowSkipException, match="nothing was done: it was rejected by ann"):
         task.execute_complete(in_try, answer("Reject"), **kwargs)
-    with pytest.raises(AirflowFailException, match="nothing was done: nobody responded in time"):
+    with pytest.raises(AirflowFailException, match="nothing was done: no response arrived in time"):
         task.execute_complete(in_try, {"error": "timeout", "error_type": "timeout"}, **kwargs)
     with pytest.raises(AirflowFailException, match="there was no response: gone"):
         task.execute_complete(in_try, {"error": "gone", "error_type": "unknown"}, **kwargs)

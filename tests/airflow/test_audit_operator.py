@@ -48,7 +48,7 @@ def test_sound_source_returns_its_counts(stream: AuditedStream, context: Any) ->
 
 def test_task_fails_for_a_gap_and_names_it(stream: AuditedStream, context: Any) -> None:
     stream.files()[1].unlink()
-    with pytest.raises(AirflowFailException, match=r"1 findings, the gravest is gap; .* is gone; .*repair clicks"):
+    with pytest.raises(AirflowFailException, match=r"1 findings, the most severe is gap; .* is gone; .*repair clicks"):
         audit(stream, context)
 
 
@@ -96,7 +96,7 @@ def test_gap_is_proposed_with_its_range_and_effect(
     assert question.subject == "Repair source 'clicks': read 1 range again that sinks lack"
     key = stream.partition.partition_key
     assert f"| `{key}` | `{lost['start']}` | `{lost['end']}` | `main` | none | batch" in question.body
-    assert "is gone | reads the range again, and then goes on after" in question.body
+    assert "is gone | reads the range again, and then continues after" in question.body
     assert "does not repair" not in question.body
     assert stored(coordination) == before
 
@@ -111,7 +111,7 @@ def test_sink_that_gets_a_range_twice_is_shown(
     waits(repairing(stream, writes=writes), in_try)
     [question] = comms.messages
     assert "| `main` | `copy` |" in question.body
-    assert "Nothing shows what these sinks have, and they get it too: `own`." in question.body
+    assert "It is not known what these sinks have, and they get it too: `own`." in question.body
 
 
 def test_approved_repair_fills_the_gap(
@@ -144,7 +144,7 @@ def test_rejected_repair_changes_nothing_and_the_gap_counts(
     stream.files()[1].unlink()
     before = stored(coordination)
     task = repairing(stream)
-    with pytest.raises(AirflowFailException, match="1 findings, the gravest is gap"):
+    with pytest.raises(AirflowFailException, match="1 findings, the most severe is gap"):
         task.execute_complete(in_try, answer("Reject"), **waits(task, in_try))
     lenient = repairing(stream, fails=False)
     summary = lenient.execute_complete(in_try, answer("Reject"), **waits(lenient, in_try))
@@ -158,7 +158,7 @@ def test_unanswered_repair_fails_and_changes_nothing(
     stream.files()[1].unlink()
     before = stored(coordination)
     task = repairing(stream, fails=False, repairs=Approval(timeout=timedelta(hours=1)))
-    with pytest.raises(AirflowFailException, match="nobody responded in time"):
+    with pytest.raises(AirflowFailException, match="no response arrived in time"):
         task.execute_complete(in_try, {"error": "timeout", "error_type": "timeout"}, **waits(task, in_try))
     assert stored(coordination) == before
 
@@ -216,7 +216,7 @@ def test_other_findings_are_shown_and_fail_after_the_repair(
     task = repairing(stream)
     kwargs = waits(task, in_try)
     assert "does not repair:\n\n- main: unexplained: file 'copy.parquet'" in comms.messages[0].body
-    with pytest.raises(AirflowFailException, match=r"1 findings, the gravest is unexplained; .*copy\.parquet"):
+    with pytest.raises(AirflowFailException, match=r"1 findings, the most severe is unexplained; .*copy\.parquet"):
         task.execute_complete(in_try, answer("Approve"), **kwargs)
     [partition] = stored(coordination)
     assert ShardProgress.from_mapping(partition.progress).is_repairing

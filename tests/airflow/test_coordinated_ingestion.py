@@ -110,7 +110,7 @@ def test_group_has_one_final_task() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"reads": KinesisStreams("clicks"), "partitions": ["a"]}, "of kind 'kinesis' has an operator of its own that"),
+        ({"reads": KinesisStreams("clicks"), "partitions": ["a"]}, "of kind 'kinesis' has its own operator that"),
         (
             {"reads": weather(), "check": len, "acknowledgments": AcknowledgmentSettings(by=("load",))},
             "'check' and 'by' of AcknowledgmentSettings are both given",

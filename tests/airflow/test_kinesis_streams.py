@@ -26,10 +26,10 @@ CONSUMER = f"{ARN}/consumer/web:1700000000"
         ({"streams": "clicks:web"}, "'streams' has 'clicks:web'; give a name of 1 to 128 letters"),
         ({"streams": ["clicks", "clicks"], "source": "s"}, "'streams' names stream 'clicks' twice"),
         ({"streams": ["clicks", ARN], "source": "s"}, f"names stream 'clicks' twice, as 'clicks' and '{ARN}'"),
-        ({"streams": [ARN, OTHER_ACCOUNT], "source": "s"}, "give each of two streams of one name a source of its own"),
+        ({"streams": [ARN, OTHER_ACCOUNT], "source": "s"}, "give each of two streams of one name its own source"),
         (
             {"streams": [ARN, "arn:aws:kinesis:us-east-1:123456789012:stream/views"], "source": "s"},
-            "'streams' has ARNs of the regions eu-west-1, us-east-1; give each region a source",
+            "'streams' has ARNs of the regions eu-west-1, us-east-1; give each region its own source",
         ),
         ({"streams": ARN, "region_name": "us-east-1"}, "'region_name' is 'us-east-1', but field 'streams' has an ARN"),
         ({"name_pattern": "clicks/*", "source": "s"}, "'name_pattern' must be a pattern of names such as 'clicks-"),

@@ -379,7 +379,7 @@ def a(topic: Any, **values: Any) -> Any:
         ),
         (
             {"writes": [ParquetDataset("/lake/clicks"), ParquetDataset("/lake/large")]},
-            "field 'writes': number 1 and number 2 both have the name 'main'; give each sink a 'name' of its own",
+            "field 'writes': number 1 and number 2 both have the name 'main'; give each sink its own 'name'",
         ),
         *(
             ({"transform": name}, "field 'transform' must be of the form 'module:function', such as")

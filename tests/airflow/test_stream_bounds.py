@@ -112,7 +112,7 @@ def test_invalid_bounds_are_refused_with_the_remedy(given: Any, message: str) ->
         ),
         (
             {"bounds": INSTANTS, "on_data_loss": "latest"},
-            "field 'on_data_loss' must be 'fail' or 'earliest' beside 'bounds', which end in the past; got 'latest'",
+            "field 'on_data_loss' must be 'fail' or 'earliest' with 'bounds', which end in the past; got 'latest'",
         ),
     ],
     ids=str,

@@ -354,7 +354,7 @@ def test_repair_reads_exactly_the_gap_and_goes_on(stream: AuditedStream) -> None
     stream.clock.advance(60)
     [planned] = repair(stream)
     assert planned.lacking == ["main"] and not planned.having
-    assert planned.repair is not None and planned.repair.text.endswith(f"then goes on after {before}")
+    assert planned.repair is not None and planned.repair.text.endswith(f"then continues after {before}")
     stream.deliver(3)
     report = stream.audit(reads_rows=True)
     assert not report.findings, "neither a gap nor a range that is there twice"

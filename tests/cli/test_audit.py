@@ -50,7 +50,7 @@ def test_audit_names_range_cause_and_remedy(run: Callable[..., CommandResult], s
     lost = stream.ledger()[1]["batch"]
     stream.files()[1].unlink()
     ended = run("audit")
-    assert ended.exit_code == 1 and "1 findings, the gravest is gap" in ended.err
+    assert ended.exit_code == 1 and "1 findings, the most severe is gap" in ended.err
     joined = "".join(ended.out.split())
     assert f"({lost['start']},{lost['end']}]gap:batch" in joined and "repairclicks" in joined
 
@@ -75,7 +75,7 @@ def test_repair_shows_its_plan_and_asks(
     stream.files()[1].unlink()
     before = list(all_partitions(store, "clicks|PARTITION"))
     plan = run("repair", "--dry-run")
-    assert plan.exit_code == 0 and "reads the range again, and then goes on after" in " ".join(plan.out.split())
+    assert plan.exit_code == 0 and "reads the range again, and then continues after" in " ".join(plan.out.split())
     assert run("repair", answer="n").exit_code == 1
     assert run("repair").exit_code == 2, "there is no terminal"
     assert list(all_partitions(store, "clicks|PARTITION")) == before
@@ -88,7 +88,7 @@ def test_repair_shows_its_plan_and_asks(
 def test_repair_names_sinks_of_unknown_contents(run: Callable[..., CommandResult], stream: AuditedStream) -> None:
     stream.files()[1].unlink()
     plan = run("repair", "--dry-run", "--sink", ALERTS)
-    assert "nothing shows what these sinks have, and they get each range too: alerts" in " ".join(plan.err.split())
+    assert "it is not known what these sinks have, and they get each range too: alerts" in " ".join(plan.err.split())
 
 
 def test_repair_without_a_gap_changes_nothing(run: Callable[..., CommandResult]) -> None:

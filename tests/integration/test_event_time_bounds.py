@@ -149,7 +149,10 @@ def test_records_are_late_by_their_time_format(batches: LandedBatches) -> None:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ("id STRING, At TIMESTAMP", "'event_time' is 'at', which is no column of 'schema'; its columns are 'id', 'At'"),
+        (
+            "id STRING, At TIMESTAMP",
+            "'event_time' is 'at', which is not a column of 'schema'; its columns are 'id', 'At'",
+        ),
         ("id STRING, at STRING", "'event_time' is 'at', which is of type STRING in 'schema'; declare it there as"),
     ],
 )

@@ -203,7 +203,7 @@ CASES = {
         bad={
             b"a,1.5,2.50,2026-01-31": "a row has 4 values, and 5 are expected",
             b"a,1.5,2.50,2026-01-31,2026-01-31T12:00:00.25Z,more": "a row has 6 values, and 5 are expected",
-            b"a,x,2.505,,": "row 0: the payload does not fit the schema: field 'amount' is no DOUBLE; field",
+            b"a,x,2.505,,": "row 0: the payload does not fit the schema: field 'amount' is not a valid DOUBLE; field",
             b"a,,,,\n,,,,": "row 1: the payload does not fit the schema: field 'id' is missing",
             b'a,"1.5,,,': "a quote does not end",
             b"\xff,,,,": "is not UTF-8",
@@ -227,12 +227,12 @@ CASES = {
             container({"id": "b"}, schema=order_schema(without=["amount", "at"])): [EMPTY_ROW],
         },
         bad={
-            DATUM[:-1]: "the payload is not Avro: it is no datum of its schema",
+            DATUM[:-1]: "the payload is not Avro: it is not a datum of its schema",
             DATUM + b"\0": "the payload is not Avro: 1 bytes follow the datum",
             container(ROW, schema=OLD)[:-1]: "the payload is not Avro: it ends too early",
             container({"amount": 1.5}, schema=order_schema(without=["id"])): "No default value for field id",
             container({"id": 5}, schema=NUMBERED): "its schema cannot be read by the schema of the reader",
-            b"": "it is no datum of its schema",
+            b"": "it is not a datum of its schema",
         },
     ),
     "protobuf": Case(

@@ -37,7 +37,7 @@ DOES_NOT_FIT = {
     b'{"id": "a"} more': "not one JSON object",
     b'{"id": "a"}]}': "not one JSON object",
     b'{"id": "\xff"}': "is not UTF-8",
-    b'{"id": "a", "amount": "x"}': "field 'amount' is no DOUBLE",
+    b'{"id": "a", "amount": "x"}': "field 'amount' is not a valid DOUBLE",
     b'{"amount": 1}': "field 'id' is missing",
     b'{"id": null}': "field 'id' is missing",
 }
@@ -164,20 +164,20 @@ NUMBERS_THAT_FIT: dict[bytes, float] = {
     b'{"single": "0.5"}': 0.5,
 }
 NUMBERS_THAT_DO_NOT_FIT = {
-    b'{"whole": 7.5}': "field 'whole' is no BIGINT",
-    b'{"whole": "7.5"}': "field 'whole' is no BIGINT",
-    b'{"whole": ""}': "field 'whole' is no BIGINT",
-    b'{"whole": "1,000"}': "field 'whole' is no BIGINT",
-    b'{"whole": true}': "field 'whole' is no BIGINT",
-    b'{"whole": [7]}': "field 'whole' is no BIGINT",
-    b'{"whole": "9223372036854775808"}': "field 'whole' is no BIGINT",
-    b'{"small": 128}': "field 'small' is no TINYINT",
-    b'{"floating": "12.5d"}': "field 'floating' is no DOUBLE",
-    b'{"floating": "NaN"}': "field 'floating' is no DOUBLE",
-    b'{"floating": "Infinity"}': "field 'floating' is no DOUBLE",
-    b'{"floating": 1e400}': "field 'floating' is no DOUBLE",
-    b'{"floating": "1e400"}': "field 'floating' is no DOUBLE",
-    b'{"single": 1e39}': "field 'single' is no FLOAT",
+    b'{"whole": 7.5}': "field 'whole' is not a valid BIGINT",
+    b'{"whole": "7.5"}': "field 'whole' is not a valid BIGINT",
+    b'{"whole": ""}': "field 'whole' is not a valid BIGINT",
+    b'{"whole": "1,000"}': "field 'whole' is not a valid BIGINT",
+    b'{"whole": true}': "field 'whole' is not a valid BIGINT",
+    b'{"whole": [7]}': "field 'whole' is not a valid BIGINT",
+    b'{"whole": "9223372036854775808"}': "field 'whole' is not a valid BIGINT",
+    b'{"small": 128}': "field 'small' is not a valid TINYINT",
+    b'{"floating": "12.5d"}': "field 'floating' is not a valid DOUBLE",
+    b'{"floating": "NaN"}': "field 'floating' is not a valid DOUBLE",
+    b'{"floating": "Infinity"}': "field 'floating' is not a valid DOUBLE",
+    b'{"floating": 1e400}': "field 'floating' is not a valid DOUBLE",
+    b'{"floating": "1e400"}': "field 'floating' is not a valid DOUBLE",
+    b'{"single": 1e39}': "field 'single' is not a valid FLOAT",
 }
 
 

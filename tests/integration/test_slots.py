@@ -219,7 +219,7 @@ def test_executor_without_a_module_is_named_with_its_python(spark: SparkSession,
 
 def test_executor_with_old_pyarrow_is_named_with_both_versions(spark: SparkSession, tmp_path: Path) -> None:
     old = f"{int(pa.__version__.partition('.')[0]) - 2}.0.0"
-    expected = f"pyarrow {old} is too old beside {pa.__version__} on the driver; pyarrow "
+    expected = f"pyarrow {old} is too old for {pa.__version__} on the driver; pyarrow "
     with (
         executors_running(spark.sparkContext, python_with("pyarrow", old, tmp_path)),
         pytest.raises(ExecutorPythonError, match=rf"{re.escape(expected)}\d+ or newer is supported; install it there"),

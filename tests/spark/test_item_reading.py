@@ -184,7 +184,7 @@ def test_partitions_of_another_kind_are_refused_by_name(history: ItemHistory) ->
     history.look.create_partitions({"q": PartitionProgress(kind="jdbc", items=named("t")).to_mapping()})
     worker = rounds(history)
     assert summary_of(worker).failed["q"] == (
-        "partition 'q' is of kind 'jdbc', and this job reads 'memory': use a source of its own for each kind"
+        "partition 'q' is of kind 'jdbc', and this job reads 'memory': use a separate source for each kind"
     )
 
 

@@ -155,7 +155,7 @@ SCHEMA = '{"type": "record", "name": "R", "fields": []}'
     [
         (Payload(compression="lz4"), "field 'compression' must be one of auto, gzip, zstd; got 'lz4'"),
         (Payload(max_record_bytes=0), "field 'max_record_bytes' must be from 1 to"),
-        (Payload(csv=Csv(), json=Json()), "field 'csv' is given beside 'json': give one format"),
+        (Payload(csv=Csv(), json=Json()), "field 'csv' is given together with 'json': give one format"),
         (Payload(csv=Csv(delimiter="::")), "field 'csv.delimiter' must be one ASCII character"),
         (Payload(csv=Csv(delimiter='"')), "field 'csv.delimiter' must differ from 'quote'"),
         (Payload(csv=Csv(header=True, columns=["x"])), "field 'csv.columns' must be left out if the first row names"),
@@ -165,7 +165,7 @@ SCHEMA = '{"type": "record", "name": "R", "fields": []}'
         (Payload(avro=Avro(confluent=ConfluentRegistry(url="registry"))), "field 'avro.confluent.url' must begin with"),
         (
             Payload(avro=Avro(confluent=ConfluentRegistry(url="http://a"), glue=GlueRegistry())),
-            "field 'avro.glue' is given beside 'confluent': give one registry",
+            "field 'avro.glue' is given together with 'confluent': give one registry",
         ),
     ],
 )
@@ -177,8 +177,8 @@ def test_wrong_payload_is_refused_when_a_dag_is_parsed(payload: Payload, problem
 @pytest.mark.parametrize(
     ("payload", "schema", "problem"),
     [
-        (Payload(csv=Csv()), None, "field 'schema' is missing, beside 'payload.csv': give the columns"),
-        (Payload(protobuf=Protobuf(descriptor_set="/x", message="X")), None, "beside 'payload.protobuf'"),
+        (Payload(csv=Csv()), None, "field 'schema' is missing, but 'payload.csv' is given: give the columns"),
+        (Payload(protobuf=Protobuf(descriptor_set="/x", message="X")), None, "but 'payload.protobuf' is given"),
         (Payload(avro=Avro(confluent=ConfluentRegistry(url="http://a"))), None, "schemas in a registry change"),
         (Payload(csv=Csv()), "x ARRAY<INT>", "column 'x' is of type ARRAY, which a value of CSV cannot be"),
         (Payload(csv=Csv(columns=("y",))), "x INT", "column 'x' is not in 'payload.csv.columns'"),

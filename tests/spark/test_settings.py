@@ -166,7 +166,10 @@ def test_missing_field_is_named(tmp_path: Path) -> None:
         ({"max_parse_exceptions": -1}, "'max_parse_exceptions' must be at least 0; got -1"),
         ({"max_saved_parse_exceptions": 101}, "'max_saved_parse_exceptions' must be from 0 to 100; got 101"),
         ({"keeps_rejected": True}, "'keeps_rejected' needs 'dead_letter_path', the path for rejected"),
-        ({"earliest": NOW}, "RejectionSettings: field 'event_time' is missing, beside 'earliest': name the column"),
+        (
+            {"earliest": NOW},
+            "RejectionSettings: field 'event_time' is missing, but 'earliest' is given: name the column",
+        ),
         ({"event_time": "at"}, "RejectionSettings: field 'event_time' has no bound: give 'earliest'"),
         ({"event_time": "at" * 500, "latest": NOW}, "field 'event_time' must have at most 128 characters"),
         ({"event_time": "at", "latest": NOW}, "'event_time' is 'at', and there is no 'schema' to parse it"),

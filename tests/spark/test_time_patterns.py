@@ -57,7 +57,7 @@ def test_pattern_refuses_a_text_without_its_form(pattern: str, text: str) -> Non
         ("yyyy-MM-dd HH:mm z", "'z' is the name of a time zone"),
         ("yyyy-MM-dd HH:mm ZZZ", "'ZZZ' has no exact meaning; write 'Z' or 'ZZ'"),
         ("yyyy-MM-dd HH:mm:ss.SSSSSSSSS", "'SSSSSSSSS' has no exact meaning; write 'S' or .* or 'SSSSSS'"),
-        ("yyyy-MM-ddTHH", "'T' is no letter of a pattern; put literal text in single quotation marks"),
+        ("yyyy-MM-ddTHH", "'T' is not a letter of a pattern; put other text in single quotation marks"),
         ("MM-dd", "it has no year"),
         ("yyyy-dd", "it has no month"),
         ("yyyy-MM-dd mm", "it has no hour"),

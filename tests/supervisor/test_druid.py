@@ -413,7 +413,7 @@ def test_format_of_payloads_is_kept(given: dict[str, Any], payload: dict[str, An
     [
         ("ioConfig.inputFormat", {"type": "regex"}, "payloads are 'regex'.*splits the column 'data'"),
         ("ioConfig.inputFormat", {"type": "csv"}, "'columns' must name the values if 'findColumnsFromHeader' is not"),
-        ("ioConfig.inputFormat", {"type": "tsv", "columns": ["at"], "listDelimiter": "|"}, "a value of CSV is no list"),
+        ("ioConfig.inputFormat", {"type": "tsv", "columns": ["at"], "listDelimiter": "|"}, "a CSV value is not a list"),
         ("ioConfig.inputFormat", {"type": "csv", "columns": ["at"]}, "column 'page' is not in 'payload.csv.columns'"),
         ("ioConfig.inputFormat", {"type": "avro_ocf"}, "'schema' is missing: give the Avro schema of readers"),
         (

@@ -50,10 +50,10 @@ def test_filter_sees_the_computed_columns() -> None:
 @pytest.mark.parametrize(
     ("expression", "problem"),
     [
-        ("added / 2", "'/' divides whole numbers without a rest in Druid"),
+        ("added / 2", "'/' divides whole numbers without a remainder in Druid"),
         ("added % 2", "'%' fails on zero"),
         ("2 ^ added", r"'\^' makes whole numbers of powers"),
-        ("strlen(page)", "the function 'strlen' with 1 arguments has no equal"),
+        ("strlen(page)", "the function 'strlen' with 1 arguments has no equivalent"),
         ("timestamp_parse(page)", "the function 'timestamp_parse'"),
         ("page + 1", r"'\+' needs columns of type long or double; `page` is STRING"),
         ("page < 'b'", "'<' of text orders by UTF-16"),
@@ -62,7 +62,7 @@ def test_filter_sees_the_computed_columns() -> None:
         ("if(added > 1, 'a', 2)", "its results have the types BIGINT, STRING"),
         ("replace(page, '', 'x')", "'replace' is translated only with literal texts"),
         ("lower(added)", "'lower' needs text; `added` is BIGINT"),
-        ("__time + 1", "'__time' is no column here"),
+        ("__time + 1", "'__time' is not a column here"),
         ("concat(page, at)", "'at' is of type TIMESTAMP here"),
         ("added > 1 added", "'added' is not expected there"),
         ("lower(page", "a bracket is not closed|a comma is missing"),
@@ -85,7 +85,7 @@ def test_expression_without_an_equal_is_refused(expression: str, problem: str) -
         ("data", "page", "it replaces a column that every record has, or the time"),
         ("added", "concat(page, 'x')", "its result is STRING, and the column is BIGINT"),
         ("added", "added + 0.5", "its result is DOUBLE, and the column is BIGINT"),
-        ("other", "n", "'n' is no column here"),
+        ("other", "n", "'n' is not a column here"),
     ],
 )
 def test_column_that_cannot_be_computed_is_refused(name: str, expression: str, problem: str) -> None:

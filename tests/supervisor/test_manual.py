@@ -83,7 +83,7 @@ def test_errors_read_as_documented(number: int, path: tuple[str, ...], value: An
 @pytest.mark.parametrize(
     ("heading", "section"),
     [
-        ("\n## Every field\n", ""),
+        ("\n## How each field is translated\n", ""),
         ("\n### dataSchema\n", "dataSchema"),
         ("\n### ioConfig\n", "ioConfig"),
         ("\n### autoScalerConfig\n", fields.AUTO_SCALE),

@@ -100,5 +100,5 @@ def test_job_without_event_time_in_its_schema_reads_nothing(make_pipeline: MakeP
     pipeline.sync()
     job = pipeline.run(schema="id STRING", event_time="at", earliest=NOW)
     assert job.process.returncode == 78
-    assert "'event_time' is 'at', which is no column of 'schema'; its columns are 'id'" in job.output
+    assert "'event_time' is 'at', which is not a column of 'schema'; its columns are 'id'" in job.output
     assert pipeline.statuses()[PartitionStatus.UNASSIGNED] == 1

@@ -147,8 +147,8 @@ class DynamoDBTable(RereadReads, AwsReads):
         raise ConfigurationError(
             f"DynamoDBTable: field 'follow' is true, so an interval such as '{format_instant(start)}/"
             f"{format_instant(end)}' cannot be read: changes are later than the items before them. Reset the source to "
-            f"{EARLIEST!r} to read it again, or read the changes of the interval with DynamoDBStreams, as a source of "
-            "their own"
+            f"{EARLIEST!r} to read it again, or read the changes of the interval with DynamoDBStreams, as a separate "
+            "source"
         )
 
     @override
@@ -170,7 +170,7 @@ class DynamoDBTable(RereadReads, AwsReads):
         alone = ("scan", "filter_expression", "projection_expression", "interval", "count")
         for name in alone:
             if getattr(self, name) is not None:
-                raise self.invalid(name, "must not be given beside 'follow', which reads every item and change")
+                raise self.invalid(name, "must not be given together with 'follow', which reads every item and change")
         if "/stream/" in self.table:
             raise self.invalid("table", "must be the name or the ARN of a table, not of its stream")
         try:

@@ -46,9 +46,9 @@ def tables_value(value: Any) -> list[str]:
             )
     names = [stream_name(text) for text in texts]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise _wrong(f"names table {twice[0]!r} twice; give each of two tables of one name a source of its own")
+        raise _wrong(f"names table {twice[0]!r} twice; give each of two tables of one name its own source")
     if len(regions := {parts.region for parts in map(arn_parts, texts) if parts is not None}) > 1:
-        raise _wrong(f"has ARNs of the regions {', '.join(sorted(regions))}; give each region a source of its own")
+        raise _wrong(f"has ARNs of the regions {', '.join(sorted(regions))}; give each region its own source")
     return texts
 
 

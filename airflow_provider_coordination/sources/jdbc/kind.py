@@ -1,4 +1,4 @@
-"""Tables and queries of databases, by JDBC, as a kind of source: their settings, and how to reach them.
+"""Tables and queries of databases, over JDBC, as a kind of source: their settings, and how to reach them.
 
 An Airflow connection gives a JDBC URL for Spark, and a connection from Python. The password is never part of the URL:
 URLs are shown in logs and plans, passwords never.
@@ -38,7 +38,7 @@ _SECRET = re.compile(r"://[^/?#@]*:[^/?#@]*@|[?&;](?:password|pwd)=|^jdbc:oracle
 
 @dataclass(frozen=True, kw_only=True)
 class JdbcDatabase:
-    """A database that Spark reaches by JDBC.
+    """A database that Spark reaches over JDBC.
 
     :param url: the JDBC URL, without user and password.
     :param user: the user.
@@ -236,14 +236,14 @@ class JdbcTable(DescribedReads):
     :param lag: how late rows become visible: a `timedelta` for a column of times, or a distance for a column of
         numbers. Only with `incremental`. Rows within that distance of the largest value are left to a later run.
         (templated)
-    :param nulls: how to handle rows without a value: `"read"` reads them in a range of their own, `"refuse"` fails the
+    :param nulls: how to handle rows without a value: `"read"` reads them in a separate range, `"refuse"` fails the
         task, `"ignore"` leaves them out. By default `"read"` if everything is read, and `"refuse"` otherwise.
         (templated)
     :param fetch_size: the number of rows that the driver fetches at a time. (templated)
     :param session: a statement that begins every session, such as `SET ROLE reader`. (templated)
     :param properties: further properties for the driver, as text by name. (templated)
     :param source: the source's name if the operator sets none; by default `<connection>.<table>` or
-        `<connection>.query-<digest>`, with `@<start>--<end>` for an interval, which has leases of its own. (templated)
+        `<connection>.query-<digest>`, with `@<start>--<end>` for an interval, which has its own leases. (templated)
     """
 
     kind: ClassVar[str] = "jdbc"

@@ -413,7 +413,7 @@ class RangeSupplier:
             raise ConfigurationError(
                 f"{self._what}: {rows} rows have NULL in the column, so no interval and no incremental read can "
                 "include them; give them a value, or set nulls='ignore' to leave them out"
-                + ("; nulls='read' makes them a range of their own" if self._table.reads_everything else "")
+                + ("; nulls='read' makes them a separate range" if self._table.reads_everything else "")
             )
         return (nulls,) if rows else ()
 

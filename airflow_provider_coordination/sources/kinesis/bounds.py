@@ -190,7 +190,7 @@ class Bounds:
         if self.shards and len(names) > 1:
             raise _wrong(
                 "gives sequence numbers, which belong to one stream, but field "
-                f"'streams' names {len(names)}; read each stream as a source of its own"
+                f"'streams' names {len(names)}; read each stream as a separate source"
             )
         for shard in self.shards:
             if int(shard.start) > int(shard.end):

@@ -211,7 +211,7 @@ class KinesisKind(SourceKind):
             yield "delivered_until", known.delivered_until
             if known.resumes is not None:
                 yield "repaired up to", known.end
-                yield "goes on after", known.resumes.position
+                yield "continues after", known.resumes.position
             elif known.end is not None:
                 yield "end", known.end
 
@@ -277,7 +277,7 @@ class KinesisKind(SourceKind):
 
         planned = ShardProgress.from_mapping(progress(partition))
         assert planned.resumes is not None
-        rest = "is finished again" if planned.resumes.is_ended else f"goes on after {planned.resumes.position}"
+        rest = "is finished again" if planned.resumes.is_ended else f"continues after {planned.resumes.position}"
         step = ResetStep(action=ResetAction.RESET, partition=partition, progress=progress)
         return RangeRepair(step, f"reads the range again, and then {rest}")
 

@@ -188,7 +188,7 @@ class PutAside:
 
 @dataclass(frozen=True, kw_only=True)
 class Resumption:
-    """Where the reading of a shard goes on after a range of it was repaired.
+    """Where the reading of a shard continues after a range of it was repaired.
 
     :param position: the position after which it goes on: the checkpoint before the repair.
     :param end: where reading ended before the repair; None for the end of the shard.

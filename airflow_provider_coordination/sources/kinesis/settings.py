@@ -89,7 +89,7 @@ class ShardReads(AwsReads):
     :param stop_at: deliver what arrived before this instant, then stop: an aware datetime, ISO 8601 text, or `"start"`,
         when the task begins. It replaces `until_caught_up`. None continues reading. (templated)
     :param bounds: read only this part of the streams, then end: `{"start": …, "end": …}`, two instants, or sequence
-        numbers by shard. It has leases of its own. The end instant is exclusive, and the start may be `"TRIM_HORIZON"`.
+        numbers by shard. It has its own leases. The end instant is exclusive, and the start may be `"TRIM_HORIZON"`.
         Sequence numbers are those of the only stream, both inclusive. None sets no bounds. (templated)
     :param on_data_loss: after a loss of unread data: `"fail"` parks its partition, `"earliest"` reads on behind the
         gap, `"latest"` from now on. (templated)
@@ -142,7 +142,7 @@ class ShardReads(AwsReads):
     @property
     @override
     def own_name(self) -> str:
-        """The name of the only stream; a bounded part of a stream is a source of its own."""
+        """The name of the only stream; a bounded part of a stream is a separate source."""
         if len(self.parts) != 1 or self.search:
             what = "the streams " + ", ".join(map(repr, self.parts)) if self.parts else "streams that are searched for"
             raise FieldError(
@@ -180,7 +180,7 @@ class ShardReads(AwsReads):
         except FieldError as error:
             raise error.of(self.title) from None
         if self.on_data_loss == SKIP_TO_LATEST:
-            raise self.invalid("on_data_loss", "must be 'fail' or 'earliest' beside 'bounds', which end in the past")
+            raise self.invalid("on_data_loss", "must be 'fail' or 'earliest' with 'bounds', which end in the past")
         if self.initial_position != TRIM_HORIZON:
             raise self._conflict(
                 "initial_position", self.initial_position, "field 'bounds' also sets where reading starts"

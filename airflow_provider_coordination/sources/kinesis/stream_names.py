@@ -204,11 +204,11 @@ def check_streams(streams: Iterable[str]) -> str | None:
         if name in by_name:
             return (
                 f"names stream {name!r} twice, as {by_name[name]!r} and {stream!r}: the partitions of a source have "
-                "the names of its streams; give each of two streams of one name a source of its own"
+                "the names of its streams; give each of two streams of one name its own source"
             )
         by_name[name] = stream
     if len(regions := sorted({arn.region for arn in arns})) > 1:
-        return f"has ARNs of the regions {', '.join(regions)}; give each region a source of its own"
+        return f"has ARNs of the regions {', '.join(regions)}; give each region its own source"
     return None
 
 
@@ -233,7 +233,7 @@ def check_account(source: str, stream: str, before: str | None, now: str | None)
     if None not in (before, now) and before != now:
         raise ConfigurationError(
             f"stream {stream!r} of source {source!r} belongs to account {before} so far, and the credentials or the "
-            f"ARN now lead to account {now}; correct them, or give the other stream a source of its own"
+            f"ARN now lead to account {now}; correct them, or give the other stream its own source"
         )
 
 

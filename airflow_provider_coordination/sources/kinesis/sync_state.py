@@ -157,7 +157,7 @@ def began_at(other: SourceCoordinator, streams: Sequence[str]) -> datetime:
             f"{name!r} at {at.isoformat() if at > EARLIEST else TRIM_HORIZON}" for name, at in began.items()
         )
         raise ConfigurationError(
-            f"{what} did not start the streams at one instant, but {begun}; give each stream an interval of its own"
+            f"{what} did not start the streams at one instant, but {begun}; give each stream its own interval"
         )
     return instants.pop()
 

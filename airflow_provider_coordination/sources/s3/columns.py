@@ -164,7 +164,8 @@ def _checked(name: str, values: pa.ChunkedArray, wanted: pa.DataType) -> pa.Chun
     except pa.ArrowInvalid as error:
         if (value := first_where(values, partial(fails, partial(_typed, wanted=wanted)))) is None:
             raise
-        raise pa.ArrowInvalid(f"column {name!r}: {value_text(value)!r} is no {wanted}; {REMEDY} ({error})") from None
+        problem = f"{value_text(value)!r} is not a valid {wanted}"
+        raise pa.ArrowInvalid(f"column {name!r}: {problem}; {REMEDY} ({error})") from None
     if pa.types.is_string(values.type):
         return typed
     for path, leaf in leaves(name, typed) if _has_floats(wanted) else ():

@@ -132,7 +132,7 @@ class CsvFormat(Format):
                 raise
         row = pc.index(values, refused).as_py() + 1
         raise pa.ArrowInvalid(
-            f"column {field.name!r}: {value_text(refused)!r} is no {field.type}, in row {row}; {REMEDY}"
+            f"column {field.name!r}: {value_text(refused)!r} is not a valid {field.type}, in row {row}; {REMEDY}"
         ) from None
 
     def _typed_texts(self, values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

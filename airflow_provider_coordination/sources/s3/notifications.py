@@ -66,12 +66,12 @@ def announced(body: str) -> tuple[Announcement, ...]:
         return tuple(each for record in records for each in _of_record(record))
     if message.get("source") == "aws.s3" and "detail-type" in message:
         return _of_event(message)
-    raise UnreadableMessageError(f"it is no event of S3; its fields are {', '.join(map(repr, sorted(message)[:5]))}")
+    raise UnreadableMessageError(f"it is not an S3 event; its fields are {', '.join(map(repr, sorted(message)[:5]))}")
 
 
 def _of_record(record: Any) -> tuple[Announcement, ...]:
     if not isinstance(record, Mapping) or not str(record.get("eventSource")).endswith(":s3"):
-        raise UnreadableMessageError("one of its records is no event of S3")
+        raise UnreadableMessageError("one of its records is not an S3 event")
     if not _text(record, "eventName").removeprefix("s3:").startswith(CREATED):
         return ()
     bucket, described = _part(_part(record, "s3"), "bucket"), _part(_part(record, "s3"), "object")

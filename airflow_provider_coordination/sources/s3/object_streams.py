@@ -346,7 +346,7 @@ class FileObject(ReadableObject):
         if file_version(info) != self.version:
             opened.close()
             raise ItemGoneError(
-                f"{self.uri} was replaced since it was listed; the new object is read as an item of its own"
+                f"{self.uri} was replaced since it was listed; the new object is read as a separate item"
             )
         return opened
 

@@ -216,7 +216,7 @@ def object_errors(uri: str, action: str, right: str) -> Iterator[None]:
             raise ItemGoneError(f"{uri} does not exist any more") from error
         if code in CHANGED_CODES:
             raise ItemGoneError(
-                f"{uri} was replaced since it was listed; the new object is read as an item of its own"
+                f"{uri} was replaced since it was listed; the new object is read as a separate item"
             ) from error
         if code in ("416", "InvalidRange"):
             raise ItemUnreadableError(f"{uri} is shorter than it was listed or announced; upload it again") from error

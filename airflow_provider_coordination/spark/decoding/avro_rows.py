@@ -56,7 +56,7 @@ class AvroPayloads(PayloadFormat):
             try:
                 for datum, value in self._data(payload):
                     if not isinstance(value, dict):
-                        raise UndecodableError("the payload is no record of Avro")
+                        raise UndecodableError("the payload is not an Avro record")
                     data.append(datum)
                     values.append(value)
             except (UndecodableError, AvroDataError, AvroContainerError, AvroSchemaError) as error:

@@ -60,15 +60,15 @@ def _event(number: int, event: Any, around: list[str | None]) -> Event:
     if not isinstance(millis, int) or isinstance(millis, bool):
         raise UndecodableError(f"{NOT_AN_ENVELOPE}: log event {number} has no 'timestamp' in milliseconds")
     if not FIRST_MS <= millis <= LAST_MS:
-        raise UndecodableError(f"{NOT_AN_ENVELOPE}: the 'timestamp' of log event {number} is no time")
+        raise UndecodableError(f"{NOT_AN_ENVELOPE}: the 'timestamp' of log event {number} is not a time")
     try:
         return message.encode(), (*around, _text(event, "id"), millis * 1_000)
     except UnicodeEncodeError:
-        raise UndecodableError(f"{NOT_AN_ENVELOPE}: the 'message' of log event {number} is no text") from None
+        raise UndecodableError(f"{NOT_AN_ENVELOPE}: the 'message' of log event {number} is not text") from None
 
 
 def _text(values: Mapping[str, Any], name: str) -> str | None:
     value = values.get(name)
     if not isinstance(value, str | None):
-        raise UndecodableError(f"{NOT_AN_ENVELOPE}: its {name!r} is no text")
+        raise UndecodableError(f"{NOT_AN_ENVELOPE}: its {name!r} is not text")
     return value

@@ -119,16 +119,16 @@ def _converted(value: Any, kind: pa.DataType, time_format: str | None = None) ->
     """
     if pa.types.is_list(kind):
         if not isinstance(value, list | tuple):
-            raise TypeError("it is no list")
+            raise TypeError("it is not a list")
         return [None if each is None else _converted(each, kind.value_type) for each in value]
     if pa.types.is_struct(kind):
         if not isinstance(value, Mapping):
-            raise TypeError("it is no record")
+            raise TypeError("it is not a record")
         given = ((field, value.get(field.name)) for field in kind)
         return {field.name: None if each is None else _converted(each, field.type) for field, each in given}
     if pa.types.is_map(kind):
         if not isinstance(value, Mapping):
-            raise TypeError("it is no map")
+            raise TypeError("it is not a map")
         return [
             (_converted(name, kind.key_type), None if each is None else _converted(each, kind.item_type))
             for name, each in value.items()
@@ -169,19 +169,19 @@ def _of_leaf(kind: pa.DataType) -> Callable[[Any, str | None], Any]:
 
 def _number(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
-        raise TypeError("it is no number")
+        raise TypeError("it is not a number")
     if isinstance(value, str) and not NUMBER.fullmatch(value):
-        raise ValueError("it is no number")
+        raise ValueError("it is not a number")
     if pa.types.is_floating(kind):
         return int(value) if isinstance(value, str) and WHOLE_NUMBER.fullmatch(value) else float(value)
     try:
         exact = Decimal(repr(value) if isinstance(value, float) else value)
     except InvalidOperation:
-        raise ValueError("it is no number") from None
+        raise ValueError("it is not a number") from None
     if pa.types.is_decimal(kind):
         return exact
     if not exact.is_finite() or exact != exact.to_integral_value():
-        raise ValueError("it is no whole number")
+        raise ValueError("it is not a whole number")
     return int(exact)
 
 
@@ -203,7 +203,7 @@ def _in_json(value: Any) -> str:
         return value.decode()
     if isinstance(value, int | float | Decimal | UUID | str | timedelta):
         return str(value)
-    raise TypeError("it is no text")
+    raise TypeError("it is not text")
 
 
 def _bytes(value: Any, _: str | None) -> bytes:
@@ -219,13 +219,13 @@ def _date(value: Any, _: str | None) -> date:
         return value.date()
     if isinstance(value, str):
         return date.fromisoformat(value)
-    raise TypeError("it is no date")
+    raise TypeError("it is not a date")
 
 
 def _local_time(value: Any, _: str | None) -> datetime:
     found = _parsed(value) if isinstance(value, str) else value
     if not isinstance(found, datetime) or found.tzinfo is not None:
-        raise TypeError("it is no time without a zone")
+        raise TypeError("it is not a time without a zone")
     return found
 
 
@@ -236,11 +236,11 @@ def _instant(value: Any, time_format: str | None) -> datetime:
         return time_pattern(str(time_format)).instant(_text(value, None))
     if isinstance(value, str) and not NUMBER.fullmatch(value):
         if time_format not in (None, ISO, AUTO):
-            raise ValueError("it is no number")
+            raise ValueError("it is not a number")
         found = _parsed(value)
         return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
-        raise TypeError("it is no time")
+        raise TypeError("it is not a time")
     if time_format is None or time_format == ISO:  # a number has no unit of its own
         raise ValueError("it is a number")
     exact = Decimal(repr(value) if isinstance(value, float) else value)

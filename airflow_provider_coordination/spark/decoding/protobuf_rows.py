@@ -75,7 +75,8 @@ def _class_of(descriptors: bytes, message: str, columns: Sequence[PayloadField])
         described = pool.FindMessageTypeByName(message)
     except DecodeError:
         raise ConfigurationError(
-            f"{where}.descriptor_set' is no FileDescriptorSet; make it by protoc --include_imports --descriptor_set_out"
+            f"{where}.descriptor_set' is not a FileDescriptorSet; make it with protoc "
+            "--include_imports --descriptor_set_out"
         ) from None
     except KeyError:
         raise ConfigurationError(

@@ -148,7 +148,7 @@ class MergingSink(Writes):
         if self.order_by is not None and self.order_by in self.merge_on:
             raise self.invalid("order_by", "must not be a column of 'merge_on': rows with one key would have one order")
         if self.op is not None and self.op in (*self.merge_on, self.order_by):
-            raise self.invalid("op", "must be a column of its own, neither a key of 'merge_on' nor 'order_by'")
+            raise self.invalid("op", "must be a separate column, neither a key of 'merge_on' nor 'order_by'")
 
 
 def sinks_of(writes: Writes | Sequence[Writes], connections: ConnectionResolver) -> tuple[SinkSettings, ...]:
@@ -212,7 +212,7 @@ class ParquetDataset(Writes):
         each batch has its own file. So it has if other parties acknowledge batches. A batch is always complete in one
         file. (templated)
     :param partition_by: the columns of Hive folders, such as `day=2026-01-31`, from the outermost; each batch then has
-        files of its own. (templated)
+        its own files. (templated)
     :param compression: the codec: `zstd`, `snappy`, `gzip`, `lz4` or `none`. Only files of `zstd` are shared.
         (templated)
     :param compression_level: the level of the codec: 1 to 22 for `zstd`, 1 to 9 for `gzip`; by default the codec's own.

@@ -51,8 +51,8 @@ class SqlServer:
 class SqlTable(MergingSink):
     """A table of PostgreSQL, MySQL or MariaDB, for the `writes` of operators.
 
-    One transaction writes the rows of a batch and its id. The ids are kept in the table `_coordination_batches` beside
-    the table.
+    One transaction writes the rows of a batch and its id. The ids are kept in the table `_coordination_batches` next
+    to the table.
 
     :param table: the table, with its schema if that is not `public`; for MySQL with its database if that is not the
         connection's. It is created if it does not exist. (templated)

@@ -235,7 +235,7 @@ class _Translation:
         endpoint = fields.AWS_ENDPOINT.fullmatch(str(self._given.get("ioConfig.endpoint")))
         if endpoint is None or endpoint["region"] == value:
             return self._plain(field, value)
-        note = f"Druid ignores it beside `endpoint`, whose region is {endpoint['region']}."
+        note = f"Druid ignores it with `endpoint`, whose region is {endpoint['region']}."
         return Row(field=field.name, outcome=FieldOutcome.NOT_APPLICABLE, note=note)
 
     def _task_count(self, field: DruidField, value: Any) -> Row:
@@ -282,7 +282,7 @@ class _Translation:
             if time in self._columns.expressions:
                 self._reject(
                     rejecting[0],
-                    "records are rejected before 'missingValue' gives them a time; remove one of both, or leave such "
+                    "records are rejected before 'missingValue' gives them a time; remove one of them, or leave such "
                     "records out in a transform",
                 )
             elif self._is_parsed and time:

@@ -269,7 +269,7 @@ def add_computed(columns: DruidColumns, spec: Any, time: str) -> None:
     name, expression = transform.get("name"), transform.get("expression")
     if transform.get("type") != "expression" or not isinstance(name, str) or not isinstance(expression, str):
         raise UnsupportedFieldError(
-            f"the transform {name!r} of the type {transform.get('type')!r} is no expression with a name; {FUNCTION}"
+            f"the transform {name!r} of the type {transform.get('type')!r} is not an expression with a name; {FUNCTION}"
         )
     try:
         if name in (TIME, time) or name.lower() in RESERVED:

@@ -27,7 +27,7 @@ LEVELS = (("&&", "||"), ("<", "<=", ">", ">=", "==", "!="), ("+", "-"), ("*", "/
 """Druid's operators from the loosest to the tightest. `&&` and `||` are equally tight there."""
 SQL_SIGNS = {"==": "=", "!=": "<>", "&&": "AND", "||": "OR"}
 REFUSED_SIGNS = {
-    "/": "divides whole numbers without a rest", "%": "fails on zero", "^": "makes whole numbers of powers",
+    "/": "divides whole numbers without a remainder", "%": "fails on zero", "^": "makes whole numbers of powers",
 }  # fmt: skip
 STRINGS = ("lower", "upper", "trim", "ltrim", "rtrim")
 """Functions of one text that have the same name and result in Spark."""
@@ -69,7 +69,7 @@ class Expressions:
         own = self._names.get(name, name)
         kind = self._columns.get(own)
         if kind not in (TEXT, *NUMBERS):
-            what = "no column" if kind is None else f"of type {kind}"
+            what = "not a column" if kind is None else f"of type {kind}"
             raise UnsupportedFieldError(f"{name!r} is {what} here, and only text, long and double are translated")
         return Sql(identifier(own), kind)
 
@@ -277,7 +277,7 @@ def _called(name: str, arguments: list[Sql]) -> Sql:
             return Sql(f"replace({', '.join(_text(name, each) for each in arguments)})", TEXT)
     if name in STRINGS and count == 1:
         return Sql(f"{name}({_text(name, arguments[0])})", TEXT)
-    raise UnsupportedFieldError(f"the function {name!r} with {count} arguments has no equal here")
+    raise UnsupportedFieldError(f"the function {name!r} with {count} arguments has no equivalent here")
 
 
 def _text(function: str, value: Sql, *others: str) -> str:

@@ -292,7 +292,7 @@ TUNING_CONFIG = (
         "tuningConfig.resetOffsetAutomatically",
         f"{READS}.on_data_loss",
         "If true, `earliest` or, without `useEarliestSequenceNumber`, `latest`: both record the lost range. `fail` if "
-        "false, which parks the shard. `earliest` beside `boundedStreamConfig`.",
+        "false, which parks the shard. `earliest` with `boundedStreamConfig`.",
     ),
     translated(
         "tuningConfig.repartitionTransitionDuration",

@@ -94,7 +94,7 @@ def _separated(columns: DruidColumns, input_format: Mapping[str, Any], delimiter
     check_keys("inputFormat", input_format, SEPARATED_FIELDS)
     if input_format.get("listDelimiter") is not None:
         columns.require_transform(
-            f"'listDelimiter' is {input_format['listDelimiter']!r}, but a value of CSV is no list here; remove it, or "
+            f"'listDelimiter' is {input_format['listDelimiter']!r}, but a CSV value is not a list here; remove it, or "
             "write a function that splits the column 'data' and name it in 'transform'"
         )
         return None

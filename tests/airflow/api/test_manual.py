@@ -50,17 +50,24 @@ def test_only_pages_of_the_folder_are_served() -> None:
 
 
 def test_html_is_escaped() -> None:
-    found = manual.rendered("# <b>x</b>\n\n<script>alert(1)</script>\n\n[x](javascript:alert(1)) <kbd>Tab</kbd>", ())
+    found = manual.rendered("# <b>x</b>\n\n<script>alert(1)</script>\n\n[x](javascript:alert(1)) <kbd>Tab</kbd>", {})
     assert "<script" not in found and "<b>" not in found and "href" not in found
     assert "&lt;script&gt;" in found and " Tab" in found
 
 
 def test_external_links_become_text_and_diagrams_become_code() -> None:
     text = "[a](x.md#y) [b](https://e.example) [c](../README.md) [d](#z) ![e](images/f.png)\n\n```mermaid\ngraph\n```"
-    assert manual.rendered(text, {"x"}) == (
+    assert manual.rendered(text, {"x": "X"}) == (
         '<p><a href="x#y">a</a> b c <a href="#z">d</a> e</p>\n'
         '<pre><code class="language-mermaid">graph\n</code></pre>\n'
     )  # fmt: skip
+
+
+def test_links_show_titles_instead_of_file_names() -> None:
+    text = "[x.md](x.md), [x.md](x.md#y), [its words](x.md), [y.md](y.md)"
+    assert manual.rendered(text, {"x": "Do X"}) == (
+        '<p><a href="x">Do X</a>, <a href="x#y">Do X</a>, <a href="x">its words</a>, y.md</p>\n'
+    )
 
 
 @pytest.mark.integration  # needs no server, but Airflow's API, and so seconds

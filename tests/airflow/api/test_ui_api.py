@@ -158,7 +158,7 @@ def test_lost_data_raises_its_own_alarm(scenery: Scenery, op: TestClient) -> Non
     card = found(op.get(at("clicks", "summary")))
     assert (card["parked"], card["lost"]) == (3, 2)
     lost, parked = (alarm for alarm in card["alarms"] if alarm["level"] == "error")
-    assert (lost["about"], lost["manual"]) == ("lost", "data_loss#data-loss")
+    assert (lost["about"], lost["manual"]) == ("lost", "data_loss#what-happens-after-a-loss")
     assert lost["text"].startswith(
         "2 partitions are parked, data is gone. Sync shards once with on_data_loss='earliest', reopen what stays "
         "parked, run a job with it. "

@@ -109,7 +109,7 @@ def test_reader_reads_consistently() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"scan": "a"}, "'scan' must not be given beside 'follow'"),
+        ({"scan": "a"}, "'scan' must not be given together with 'follow'"),
         ({"filter_expression": "a = :a"}, "'filter_expression' must not"),
         ({"projection_expression": "a"}, "'projection_expression' must not"),
         ({"interval": 5.0}, "'interval' must not"),

@@ -138,7 +138,7 @@ def test_messages_of_other_sources_are_reported_and_left(caplog: pytest.LogCaptu
     source.sqs.send('{"order": 7}', s3_message("out/b"), s3_message("in/c", bucket="another"))
     assert source.run() == [["a"]]
     assert [message.receipts for message in source.sqs.messages.values()] == [1, 1, 1]
-    assert "1 messages stay in the queue" in caplog.text and "it is no event of S3" in caplog.text
+    assert "1 messages stay in the queue" in caplog.text and "it is not an S3 event" in caplog.text
     assert "2 messages stay in the queue" in caplog.text and "outside of 'paths'" in caplog.text
     for _ in range(2):
         source.clock.advance(301)

@@ -368,7 +368,9 @@ def test_csv_value_of_another_type_is_refused_with_its_place(kind: str, text: st
         whole(data.encode(), name="csv", columns=f"id STRING, x {kind}")
     place, _, reason = str(refused.value).partition(" cannot be read: ")
     assert re.fullmatch(r"its CSV between bytes 0 and \d+, rows counted from 1,", place)
-    assert re.fullmatch(rf"column 'x': '{re.escape(text)}' is no .+, in row 3; read the column as STRING, .*", reason)
+    assert re.fullmatch(
+        rf"column 'x': '{re.escape(text)}' is not a valid .+, in row 3; read the column as STRING, .*", reason
+    )
 
 
 def test_csv_that_is_not_utf8_names_its_column() -> None:
@@ -657,12 +659,12 @@ def test_zeros_beyond_microseconds_are_accepted(text: str, zone: Any, name: str)
 
 @pytest.mark.parametrize("text", ["2024-05-06T07:08:09.1234567Z", "2024-05-06T07:08:09.123456789Z"])
 def test_digits_beyond_microseconds_are_refused(text: str) -> None:
-    message = f"column 'x': '{text}' is no timestamp.*; read the column as STRING"
+    message = f"column 'x': '{text}' is not a valid timestamp.*; read the column as STRING"
     with pytest.raises(ItemUnreadableError, match=message):
         whole(json.dumps({"x": text}).encode(), name="json", columns="x TIMESTAMP")
     with pytest.raises(ItemUnreadableError, match=message):
         whole(f"x\n{text}\n".encode(), name="csv", columns="x TIMESTAMP")
-    with pytest.raises(ItemUnreadableError, match=r"column 'x': .* is no list.*; read the column as STRING"):
+    with pytest.raises(ItemUnreadableError, match=r"column 'x': .* is not a valid list.*; read the column as STRING"):
         whole(json.dumps({"x": [text]}).encode(), name="json", columns="x ARRAY<TIMESTAMP>")
 
 

@@ -130,7 +130,7 @@ def test_avro_types_are_columns() -> None:
         (
             avro({"x": 1}, fields=[{"name": "x", "type": ["int", "string"]}]),
             {},
-            "field 'x' is a union of int32, string, which is no column; declare it as STRING",
+            "field 'x' is a union of int32, string, which cannot be a column; declare it as STRING",
         ),
     ],
 )

@@ -445,7 +445,7 @@ class Table:
                 rows.column(name).is_null(), f"{self._database.title} is merged on column {name!r}, which is null"
             )
         if self._merging.op is not None:
-            error = f"{self._database.title} deletes by column {self._merging.op!r}, which is no known operation"
+            error = f"{self._database.title} deletes by column {self._merging.op!r}, which is not a known operation"
             found |= _at(self._merging.unknown(rows), error)
         return found
 
