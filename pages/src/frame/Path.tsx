@@ -17,7 +17,7 @@ export function Path({ connection, source }: { connection: string; source: strin
       alignItems="center"
       minW={0}
     >
-      <PageLink to={ROUTE}>Leases</PageLink>
+      <PageLink to={ROUTE}>Ingestion</PageLink>
       <Icon name="chevron" size={3} />
       <PageLink to={`${ROUTE}?connection=${encodeURIComponent(connection)}`} minW={0} truncate>
         {connection}

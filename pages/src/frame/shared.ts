@@ -34,7 +34,7 @@ export function useTitle(name: string | null) {
     // Airflow's own pages restore their titles a moment after they are left.
     const timer = setTimeout(() => {
       previous = document.title;
-      document.title = [name, "Leases", previous].filter(Boolean).join(" - ");
+      document.title = [name, "Ingestion", previous].filter(Boolean).join(" - ");
     });
     return () => {
       clearTimeout(timer);

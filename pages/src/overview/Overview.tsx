@@ -48,7 +48,7 @@ export function Overview() {
       <Flex justify="space-between" align="center" gap={3} mb={4} wrap="wrap">
         <Flex gap={4} align="center">
           <Heading as="h1" size="xl">
-            Leases
+            Ingestion
           </Heading>
           <Choice
             label="Show"

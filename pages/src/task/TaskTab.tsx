@@ -31,7 +31,7 @@ export function TaskTab(props: { dagId: string; runId: string; taskId?: string; 
     <Box minW={0} p={2}>
       <Flex justify="space-between" align="center" mb={2} gap={2}>
         <Heading as="h2" size="md">
-          Leases
+          Ingestion
         </Heading>
         <Freshness live={live} />
       </Flex>
