@@ -12,7 +12,7 @@ help: ## list the targets
 
 venv: $(READY) ## create .venv from the pinned versions
 
-$(READY): requirements/dev.txt pyproject.toml tools/bootstrap.sh tools/chakra.py $(wildcard tools/chakra/*)
+$(READY): requirements/dev.txt pyproject.toml tools/bootstrap.sh tools/pages.py $(wildcard pages/*.* pages/src/*.ts* pages/src/*/*.ts*)
 	@PYTHON="$(filter-out 3.%,$(PYTHON))" tools/bootstrap.sh
 	@touch $@
 
@@ -23,7 +23,7 @@ servers: venv ## download the Kinesis and DynamoDB servers, and Java, MariaDB an
 try-servers: venv
 	@tools/servers.sh tests || [ "$$CI" != true ]
 
-lint: venv ## run ruff, mypy, the layer contracts, the dependency check, the prose check and the measure of the structure; eslint and tsc for the pages
+lint: venv ## run ruff, mypy, the layer contracts, the dependency check, the prose check and the measure of the structure; eslint, tsc and the tests of the pages
 	@$(WITH) ruff check .
 	@$(WITH) ruff format --check .
 	@$(WITH) mypy
@@ -31,7 +31,7 @@ lint: venv ## run ruff, mypy, the layer contracts, the dependency check, the pro
 	@$(WITH) deptry --no-ansi .
 	@$(WITH) python tools/prose.py
 	@$(WITH) python tools/structure.py
-	@tools/lint_pages.sh
+	@tools/check_pages.sh
 
 format: venv ## format the code, and fix what ruff can fix
 	@$(WITH) ruff format . && ruff check --fix .
@@ -96,8 +96,8 @@ CONSTRAINTS := 3.1@2026-03-11T20:00:00Z 3.2@2026-04-22T09:00:00Z 3.3@2026-07-06T
 COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
     --no-emit-index-url --no-emit-find-links --upgrade
 
-pins: venv ## compile requirements/*.txt: the newest compatible versions, the lowest, and those of each Airflow; and pin what Chakra UI needs
-	@. tools/certificates.sh && $(WITH) python tools/chakra.py --pin
+pins: venv ## compile requirements/*.txt: the newest compatible versions, the lowest, and those of each Airflow; and pin what the pages need
+	@. tools/certificates.sh && $(WITH) python tools/pages.py --pin
 	@$(COMPILE) --universal --extra spark pyproject.toml requirements/base.in -o requirements/base.txt
 	@$(COMPILE) --universal --all-extras pyproject.toml requirements/dev.in -o requirements/dev.txt
 	@$(COMPILE) --resolution lowest-direct --all-extras --constraint requirements/lowest.in pyproject.toml -o requirements/lowest.txt
@@ -116,5 +116,5 @@ dist: venv ## build the wheel and the sdist of this commit in dist/, the same by
 	@tools/dist.sh
 
 clean: ## remove everything that was downloaded or built
-	@rm -rf .venv .tools .demo .site dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log airflow_provider_coordination/ui/static/vendor
+	@rm -rf .venv .tools .demo .site dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log airflow_provider_coordination/ui/static pages/node_modules
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,11 +17,11 @@ import pytest
 
 from tests.conftest import REPOSITORY
 from tests.support.servers import unavailable
-from tools import chakra
+from tools import pages
 from tools.readme import published
 
 LEFT_OUT = {".ci/run", ".pre-commit-config.yaml"}
-CHAKRA = {f"{chakra.VENDOR.as_posix()}/{name}" for name in ("LICENSES.txt", "chakra.js")}
+BUNDLE = {f"{pages.STATIC.as_posix()}/{name}" for name in pages.MADE}
 
 
 def build(source: Path, folder: Path, warning: str = "", **environment: str) -> dict[str, Path]:
@@ -62,9 +62,9 @@ def names(wheel: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     try:
-        chakra.make(REPOSITORY)
-    except chakra.ChakraError as reason:
-        unavailable("Chakra UI for the pages", reason)
+        pages.make(REPOSITORY)
+    except pages.PagesError as reason:
+        unavailable("the bundle of the pages", reason)
     return build(REPOSITORY, tmp_path_factory.mktemp("first"))
 
 
@@ -107,18 +107,18 @@ def test_sdist_builds_the_wheel_of_the_repository(built: dict[str, Path], unpack
     assert again[".whl"].read_bytes() == built[".whl"].read_bytes()
 
 
-def test_wheel_is_built_without_network_and_chakra(built: dict[str, Path], unpacked: Path, tmp_path: Path) -> None:
+def test_wheel_is_built_without_network_and_pages(built: dict[str, Path], unpacked: Path, tmp_path: Path) -> None:
     source = shutil.copytree(unpacked, tmp_path / "source")
-    with (source / chakra.SOURCES / "chakra.js").open("a") as entry:
+    with (source / pages.SOURCES / "src" / "main.tsx").open("a") as entry:
         entry.write("// newer than the bundle\n")
     (tmp_path / "bin").mkdir()
-    warning = "the pages in Airflow's UI need Airflow 3.2 or newer"
+    warning = "Built without the pages in Airflow's UI: "
     again = build(source, tmp_path / "dist", warning, PATH=without_node(tmp_path / "bin"))
-    assert names(built[".whl"]) - names(again[".whl"]) == CHAKRA
+    assert names(built[".whl"]) - names(again[".whl"]) == BUNDLE
 
 
 def test_sdist_contains_the_repository(unpacked: Path) -> None:
-    assert {name for name in tracked() | CHAKRA if not (unpacked / name).is_file()} == LEFT_OUT
+    assert {name for name in tracked() | BUNDLE if not (unpacked / name).is_file()} == LEFT_OUT
 
 
 def test_wheel_contains_packages_manual_monitoring_and_applications(built: dict[str, Path]) -> None:
@@ -126,7 +126,7 @@ def test_wheel_contains_packages_manual_monitoring_and_applications(built: dict[
     expected |= {f"airflow_provider_coordination/manual/{Path(page).name}" for page in tracked("docs/*.md")}
     expected |= {f"airflow_provider_coordination/{application}" for application in tracked("spark_apps")}
     expected |= {f"airflow_provider_coordination/{file}" for file in tracked("monitoring")}
-    assert names(built[".whl"]) == expected | CHAKRA
+    assert names(built[".whl"]) == expected | BUNDLE
     assert "airflow_provider_coordination/py.typed" in expected
 
 

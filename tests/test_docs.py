@@ -98,7 +98,7 @@ from airflow_provider_coordination.task_groups.ingestion import coordinated_inge
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-MADE_BY_RUNS = ("ui/static/vendor", "dist", ".venv", ".tools", ".demo", ".site")
+MADE_BY_RUNS = ("ui/static", "pages/node_modules", "dist", ".venv", ".tools", ".demo", ".site")
 REQUIRED = {ShardSyncOperator: ("reads",)}
 """What has None as its default only so that its absence is answered in our words."""
 GIVEN_BY_TASKFLOW = ("python_callable", "op_args", "op_kwargs")

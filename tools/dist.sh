@@ -11,7 +11,7 @@ $changed" >&2; exit 1; }
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 
-python tools/chakra.py # hatchling would only warn without it
+python tools/pages.py # hatchling would only warn without it
 rm -rf dist
 python -m build --no-isolation --outdir dist
 python -m twine check --strict dist/*

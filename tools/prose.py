@@ -42,7 +42,7 @@ PHRASE = re.compile(
     rf"(?<![A-Za-z])(?!{IN_FILES})(?:{'|'.join(re.sub(' ', r'[ _-]', each) for each in PHRASES)})(?![A-Za-z])",
     re.IGNORECASE,
 )
-CHECKED = (".cjs", ".js", ".md", ".mjs", ".py", ".sh", ".toml", ".ts", ".yaml", ".yml")
+CHECKED = (".cjs", ".js", ".md", ".mjs", ".py", ".sh", ".toml", ".ts", ".tsx", ".yaml", ".yml")
 NAMES = ("Makefile",)
 UNCHECKED = ("tools/prose.py", "tests/test_prose.py")
 CELL_WORDS = 25

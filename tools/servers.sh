@@ -37,8 +37,8 @@ S3A_SHA256=529ab1d237df43bd1390f82477a79bae86703ba4a7bd4eb4329cf761d3172d20
 
 stop() { echo "servers: $1" >&2; exit 1; }
 
-# Made again if it is older than its sources. Only the pages on Airflow 3.1 need it: an error here is not fatal.
-python tools/chakra.py || true
+# Made again if they are older than their sources. Tests without a browser work without the pages.
+python tools/pages.py || true
 
 has() { grep -qs "\"version\" *: *\"$2\"" ".venv/servers/node_modules/$1/package.json"; }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import re
 from collections.abc import AsyncIterator
@@ -36,6 +37,7 @@ from airflow_provider_coordination.ui import (
     partitions,
     sources,
     supervisors,
+    together,
     workers,
 )
 from airflow_provider_coordination.ui.access import MAX_BODY_CHARACTERS, requires_login
@@ -72,7 +74,7 @@ def application() -> FastAPI:
     app.state.viewers_may_read = Configuration.read().viewers_may_read
     # Names of sources may contain slashes. So routes that end in more fixed words come first, then those that end in
     # one, then those that end in the name of a set.
-    for part in (supervisors, sources, partitions, holdings, workers, actions, manual):
+    for part in (supervisors, sources, partitions, holdings, workers, actions, together, manual):
         app.include_router(part.router())
     app.include_router(page_files())
     for router in routers_of_kinds():
@@ -159,7 +161,15 @@ class BodySizeLimit:
 
 
 FOLDER = Path(__file__).with_name("static")
-"""The folder of the pages' JavaScript modules."""
+"""The folder of the pages' bundle, which `tools/pages.py` makes."""
+BUNDLE = "coordination.js"
+NOT_BUILT = (
+    "the pages of airflow-provider-coordination are not built: install its wheel, or run `make venv` in the checkout"
+)
+MISSING_PAGES = f"""\
+globalThis.AirflowPlugin = () => globalThis.React.createElement("p", {{ role: "alert" }}, {json.dumps(NOT_BUILT)});
+"""
+"""What a browser gets in place of the bundle."""
 EDITION_LENGTH = 16
 EDITION_PREFIX = re.compile(rf"([0-9a-f]{{{EDITION_LENGTH}}})/")
 MEDIA_TYPES = {
@@ -174,7 +184,7 @@ MEDIA_TYPES = {
 
 
 def edition() -> str:
-    """Return a digest of the pages' modules, which distinguishes versions."""
+    """Return a digest of the pages' files, which distinguishes versions."""
     digest = hashlib.sha256()
     for file in sorted(file for file in FOLDER.rglob("*") if file.is_file()):
         digest.update(file.relative_to(FOLDER).as_posix().encode() + b"\0" + file.read_bytes())
@@ -182,9 +192,11 @@ def edition() -> str:
 
 
 def page_files() -> APIRouter:
-    """Return the route of the pages' JavaScript modules. A mounted folder would require no login."""
+    """Return the route of the pages' files. A mounted folder would require no login."""
     routes = APIRouter()
     current = edition()
+    if not (FOLDER / BUNDLE).exists():
+        log.warning("%s", NOT_BUILT)
 
     @routes.get("/static/{path:path}")
     async def static(request: Request, path: str) -> Response:
@@ -202,8 +214,8 @@ def page_files() -> APIRouter:
 def _file_response(request: Request, content: bytes, media_type: str, *, is_settled: bool) -> Response:
     """Return a file.
 
-    :param is_settled: whether the URL names the current edition. Then a browser caches the file, so that the many
-        modules are fetched once. Otherwise it revalidates each time. A file that is requested by the URL of another
+    :param is_settled: whether the URL names the current edition. Then a browser caches the file, so that it
+        is fetched once. Otherwise it revalidates each time. A file that is requested by the URL of another
         edition, during an upgrade of the servers, must not be cached.
     """
     headers = {
@@ -221,5 +233,7 @@ def _read_page_file(path: str) -> tuple[bytes, str] | None:
     """Return the content of a file and its media type; None if it does not exist, or is not for browsers."""
     # The name is compared with the files that exist: nothing from a request becomes a path.
     file = next((each for each in FOLDER.rglob("*") if each.relative_to(FOLDER).as_posix() == path), None)
+    if file is None and path == BUNDLE:
+        return MISSING_PAGES.encode(), MEDIA_TYPES[".js"]
     media_type = None if file is None else MEDIA_TYPES.get(file.suffix)
     return None if file is None or media_type is None else (file.read_bytes(), media_type)

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_provider_coordination.airflow_names import AirflowPlugin
 
-PAGES = "Leases"
+PAGES = "Ingestion"
 
 
 class CoordinationPlugin(AirflowPlugin):

@@ -38,7 +38,7 @@ PROGRESS = REPOSITORY / ".deep"
 DAILY_SECONDS = 30.0
 PARTS: dict[str, tuple[str, ...]] = {
     "benchmarks": ("tests/benchmarks",),
-    "airflow": ("tests/system/airflow", "tests/airflow", "tests/cli", "tests/ui"),
+    "airflow": ("tests/system/airflow", "tests/airflow", "tests/cli"),
     "jobs": ("tests/system",),
     "tables": ("tests/spark/sinks", "tests/integration"),
     "strikes": ("tests",),

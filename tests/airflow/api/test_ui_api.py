@@ -988,6 +988,15 @@ def test_module_is_cached_only_under_its_versioned_url(as_role: Any) -> None:
     assert not kept("0" * 16)
 
 
+def test_checkout_without_the_bundle_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, as_role: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(application, "FOLDER", tmp_path)
+    answer = as_role("viewer").get("/coordination/static/coordination.js")
+    assert answer.headers["Content-Type"] == "text/javascript; charset=utf-8"
+    assert "run `make venv` in the checkout" in answer.text
+
+
 @pytest.mark.parametrize(
     "path",
     [

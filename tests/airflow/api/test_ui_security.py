@@ -96,6 +96,7 @@ TABLE = {
     ("GET", SOURCE + "/supervisor/trace"): Route(TRACERS, "?batch=b1"),
     ("GET", SOURCE + "/supervisor/preview"): Route(PREVIEWERS),
     ("GET", "/actions"): Route(ANYBODY),
+    ("GET", "/together"): Route(ANYBODY, "?path=connections"),
     ("GET", "/runs"): Route(ANYBODY, "?dag_id=nightly_orders&run_id=any"),
     ("GET", "/static/{path:path}"): Route(ANYBODY),
     ("GET", "/manual"): Route(ANYBODY, "?topic=store"),
@@ -275,7 +276,7 @@ def test_every_role_gets_the_response_of_the_table(
     assert answers == route.expected
     if method == "POST":
         # A partition of this source is unreadable, so that the source as a whole is not reset.
-        assert (served_source.everything() == before) == path.endswith("/supervisors/reset")
+        assert (served_source.everything() == before) == path.endswith(("/supervisors/reset", "/supervisor/audit"))
 
 
 @pytest.mark.parametrize(("method", "path"), TABLE)

@@ -91,7 +91,7 @@ def test_times_are_in_the_zone_of_the_reader(site: Site, see: OpenPage) -> None:
 def test_page_menus_are_reached_by_keyboard_in_order(site: Site, see: OpenPage) -> None:
     page = see(site.at("orders"))
     expect(keys(page).first).to_be_visible()
-    page.get_by_role("link", name="Leases", exact=True).last.focus()
+    page.get_by_role("link", name="Ingestion", exact=True).last.focus()
     reached = []
     for _ in range(24):
         page.keyboard.press("Tab")

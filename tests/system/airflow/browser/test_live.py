@@ -85,13 +85,13 @@ def test_run_and_task_instance_show_their_partitions(site: Site, see: OpenPage) 
     site.airflow.until("the job works", lambda: bool(live_shards(site)))
     run = f"/dags/{DAG}/runs/{site.live_run}"
     page = see(run)
-    page.get_by_role("link", name="Leases").last.click()
+    page.get_by_role("link", name="Ingestion").last.click()
     table = page.get_by_role("table", name="Partitions of this run")
     expect(table).to_contain_text("shardId-000000000001")
     expect(table).to_contain_text("held now")
 
     page = see(f"{run}/tasks/ingest")
-    page.get_by_role("link", name="Leases").last.click()
+    page.get_by_role("link", name="Ingestion").last.click()
     table = page.get_by_role("table", name="Partitions of this task instance")
     expect(table).to_contain_text("held now")
     table.get_by_role("link", name=re.compile("shardId")).first.click()
@@ -100,7 +100,7 @@ def test_run_and_task_instance_show_their_partitions(site: Site, see: OpenPage) 
     expect(page).to_have_url(re.compile(rf"/dags/{DAG}/runs/.*/tasks/ingest"))
 
     page = see(f"{run}/tasks/sync")
-    page.get_by_role("link", name="Leases").last.click()
+    page.get_by_role("link", name="Ingestion").last.click()
     expect(page.get_by_role("heading", name="This task instance holds no partition")).to_be_visible()
 
 

@@ -15,7 +15,7 @@ from tests.system.airflow.browser.test_partitions import filters, keys
 def test_menu_leads_to_sources_with_trouble_first(site: Site, see: OpenPage) -> None:
     page = see("/")
     page.get_by_role("button", name="Browse").click()
-    page.get_by_role("menuitem", name="Leases").click()
+    page.get_by_role("menuitem", name="Ingestion").click()
 
     section = page.get_by_role("region", name=f"Connection {DEFAULT}")
     cards = section.get_by_role("article")

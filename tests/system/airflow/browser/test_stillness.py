@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
@@ -68,9 +69,20 @@ class Summary:
         """Answer as Airflow does, with what was changed; or later."""
         if self.is_held:
             self._held.append(route)
+            return
+        answer = route.fetch()
+        body = answer.json()
+        if isinstance(body, list):  # several reads in one request
+            asked = parse_qs(urlsplit(route.request.url).query)["path"]
+            body = [
+                self._changed(one) if path.endswith("/summary") else one for path, one in zip(asked, body, strict=True)
+            ]
         else:
-            answer = route.fetch()
-            route.fulfill(response=answer, body=json.dumps({**answer.json(), **self.changed}))
+            body = {**body, **self.changed}
+        route.fulfill(response=answer, body=json.dumps(body))
+
+    def _changed(self, one: dict[str, Any]) -> dict[str, Any]:
+        return {**one, "body": {**one["body"], **self.changed}}
 
     def release(self) -> None:
         """Answer what was asked."""
@@ -82,8 +94,9 @@ class Summary:
 @contextmanager
 def summary_of(page: Page, source: str) -> Iterator[Summary]:
     """Decide what a page is answered."""
-    summary, url = Summary(), f"**/sources/{source}/summary"
-    page.route(url, summary.answer)
+    summary = Summary()
+    page.route(f"**/sources/{source}/summary", summary.answer)
+    page.route(f"**/together?*{quote(f'/sources/{source}/summary', safe='')}*", summary.answer)
     try:
         yield summary
     finally:
@@ -141,12 +154,14 @@ def test_store_outage_moves_nothing(site: Site, see: OpenPage, source: Callable[
     page = see(site.at(name))
     expect(row(page, "a")).to_be_visible()
     page.evaluate(WATCH, "a")
-    url = f"**/sources/{name}/**"
-    page.route(url, lambda route: route.abort())
+    urls = [f"**/sources/{name}/**", "**/together?*"]
+    for url in urls:
+        page.route(url, lambda route: route.abort())
     try:
         expect(page.get_by_role("alert")).to_be_visible()
     finally:
-        page.unroute(url)
+        for url in urls:
+            page.unroute(url)
     expect(page.get_by_role("alert")).to_have_count(0)
 
     assert len(page.evaluate("[...window.places]")) == 1

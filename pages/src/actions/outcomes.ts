@@ -1,0 +1,9 @@
+/** Actions on partitions. Each one names the versions that the user saw, and shows the outcome for each partition. */
+
+export const LISTED = 6;
+
+export const OUTCOMES: Record<string, [string, string]> = {
+  stale: ["It has changed since you opened the dialog. Nothing was done", "orange"],
+  refused: ["Refused", "red"],
+  missing: ["It no longer exists", "gray"],
+};

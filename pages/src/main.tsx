@@ -1,0 +1,147 @@
+/**
+ * The pages in Airflow's UI: one component is every page and tab. The URL, or the run in its properties, selects which.
+ *
+ * React and its router are Airflow's; everything else is bundled. The API of the pages is below `/coordination`.
+ */
+
+import { Button } from "@chakra-ui/react";
+import { Component, useCallback } from "react";
+import { useLocation, useNavigate } from "react-router-dom";
+
+import { AcknowledgmentsPage } from "./acknowledgments/AcknowledgmentsPage";
+import { useLive } from "./api/live";
+import { useConnection } from "./api/permissions";
+import { EmptyState } from "./components/EmptyState";
+import { ProblemPage } from "./components/ProblemPage";
+import { Frame } from "./frame/Frame";
+import { Root } from "./frame/Root";
+import { Overview } from "./overview/Overview";
+import { PartitionDrawer } from "./partition/PartitionDrawer";
+import { PartitionsPage } from "./partitions/PartitionsPage";
+import { ShardsPage } from "./shards/ShardsPage";
+import { SupervisorPage } from "./supervisor/SupervisorPage";
+import { TaskTab } from "./task/TaskTab";
+import { Theme } from "./theme";
+import { TimelinePage } from "./timeline/TimelinePage";
+import type { Change, Content, Place } from "./types";
+import { readPlace, sourceApi, withParameters } from "./urls";
+import { WorkersPage } from "./workers/WorkersPage";
+import type { ConnectionRow, SourceCard } from "./api/schema";
+
+type PageProps = {
+  place: Place;
+  card: SourceCard | null;
+  connection: ConnectionRow | null;
+  parameters: URLSearchParams;
+  change: Change;
+  search: string;
+};
+
+/** What Airflow gives a tab of a run or of a task instance. */
+type RunProps = { dagId: string; runId: string; taskId?: string; mapIndex?: string };
+
+/** The component of each page of `PAGES`. */
+const PAGE_COMPONENTS: Record<string, (props: PageProps) => Content> = {
+  partitions: PartitionsPage,
+  shards: ShardsPage,
+  timeline: TimelinePage,
+  acknowledgments: AcknowledgmentsPage,
+  workers: WorkersPage,
+  supervisor: SupervisorPage,
+};
+
+/** A page of a source, with the drawer of a partition above it if the URL names one. */
+function Source({ place }: { place: Place }) {
+  const { search } = useLocation();
+  const navigate = useNavigate();
+  const parameters = new URLSearchParams(search);
+  const live = useLive<SourceCard>(sourceApi(place.connection, place.source, "summary"));
+  const connection = useConnection(place.connection);
+  // Opening a partition adds an entry to the browser's history; typing a filter does not.
+  const change = useCallback<Change>(
+    (changes, { keep = false } = {}) =>
+      navigate({ search: withParameters(globalThis.location.search, changes) }, { replace: !keep }),
+    [navigate],
+  );
+  const opened = parameters.get("partition");
+  const Page = PAGE_COMPONENTS[place.page];
+  const { response: card, problem } = live;
+  const isRefused =
+    card === null && problem !== null && ["session", "forbidden", "missing", "refused"].includes(problem.kind);
+  return (
+    <Frame place={place} card={card} live={live} connection={connection}>
+      {isRefused ? (
+        <ProblemPage problem={problem} connection={place.connection} refresh={live.refresh} />
+      ) : (
+        <Page
+          place={place}
+          card={card}
+          connection={connection}
+          parameters={parameters}
+          change={change}
+          search={search}
+        />
+      )}
+      {opened && !isRefused && (
+        <PartitionDrawer
+          place={place}
+          connection={connection}
+          partitionKey={opened}
+          search={search}
+          onClose={() => change({ partition: null })}
+        />
+      )}
+    </Frame>
+  );
+}
+
+/** Keeps an error of these pages from breaking Airflow's page. */
+class Guard extends (Component as typeof Component<{ children?: Content }>) {
+  state: { error: unknown } = { error: null };
+
+  static getDerivedStateFromError(error: unknown) {
+    return { error };
+  }
+
+  render() {
+    if (this.state.error === null) return this.props.children;
+    return (
+      <EmptyState
+        title="This page failed"
+        text={String(this.state.error instanceof Error ? this.state.error.message : this.state.error)}
+        icon="alert"
+        role="alert"
+        kind="failed"
+      >
+        <Button size="sm" variant="outline" onClick={() => this.setState({ error: null })}>
+          Try again
+        </Button>
+      </EmptyState>
+    );
+  }
+}
+
+/** The component that Airflow draws: a page in its navigation, or a tab of a run or of a task instance. */
+function Coordination(props: Partial<RunProps>) {
+  const { pathname } = useLocation();
+  const { dagId, runId, ...rest } = props;
+  const isTab = dagId !== undefined && runId !== undefined;
+  const place = readPlace(pathname);
+  return (
+    <Theme>
+      <Root {...(isTab ? { p: 0, h: "auto", overflow: "visible" } : {})}>
+        <Guard>
+          {isTab ? (
+            <TaskTab dagId={dagId} runId={runId} {...rest} />
+          ) : place.source === null ? (
+            <Overview />
+          ) : (
+            <Source key={`${place.connection} ${place.source}`} place={place as Place} />
+          )}
+        </Guard>
+      </Root>
+    </Theme>
+  );
+}
+
+export default Coordination;

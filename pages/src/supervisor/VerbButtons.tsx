@@ -1,0 +1,55 @@
+import { useState } from "react";
+
+import { ActionButtons } from "../actions/ActionButtons";
+import { ReadOnlyNote } from "../actions/ReadOnlyNote";
+import { useActions } from "../actions/userActions";
+import type { ConnectionRow, SupervisorWithVerbs } from "../api/schema";
+import type { JsonObject, Place } from "../types";
+import { VerbDialog } from "./VerbDialog";
+import { NEW_SPEC } from "./specChanges";
+import { OF_SOURCE } from "./verbs";
+
+/**
+ * The buttons of the actions that apply now.
+ *
+ * @param props `status` is null if there is no supervisor; `spec` is the one in effect, or the last one
+ */
+export function VerbButtons({
+  place,
+  status,
+  spec,
+  connection,
+  refresh,
+}: {
+  place: Place;
+  status: SupervisorWithVerbs | null;
+  spec: JsonObject | null;
+  connection: ConnectionRow | null;
+  refresh: () => void;
+}) {
+  const [verb, setVerb] = useState<string | null>(null);
+  const possible = status === null ? ["submit"] : status.verbs;
+  const verbs = useActions("supervisors").filter(({ name }) => possible.includes(name) && !OF_SOURCE.includes(name));
+  return (
+    <>
+      <ActionButtons
+        actions={verbs.map(({ name, label, text }) => ({ name, verb: label, text }))}
+        connection={connection}
+        onPick={setVerb}
+      />
+      <ReadOnlyNote connection={connection} />
+      {verb !== null && (
+        <VerbDialog
+          verb={verb}
+          place={place}
+          seenVersion={status?.spec_version ?? null}
+          spec={spec ?? { ...NEW_SPEC, source: place.source }}
+          onClose={() => {
+            setVerb(null);
+            refresh();
+          }}
+        />
+      )}
+    </>
+  );
+}

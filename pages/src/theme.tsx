@@ -1,0 +1,45 @@
+/**
+ * Chakra UI with Airflow's look. Colours, fonts, spacing and the colour mode are CSS variables of Airflow's page, so
+ * that the pages follow its theme on every version.
+ */
+
+import { ChakraProvider, createSystem, defaultConfig, type SystemContext } from "@chakra-ui/react";
+
+import type { Content } from "./types";
+
+/** The colours that Airflow adds to Chakra's: only names, the values are Airflow's. */
+const BRAND = {
+  tokens: Object.fromEntries(
+    [50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 950].map((shade) => [shade, { value: `{colors.blue.${shade}}` }]),
+  ),
+  semanticTokens: Object.fromEntries(
+    ["solid", "contrast", "fg", "muted", "subtle", "emphasized", "focusRing"].map((use) => [
+      use,
+      { value: `{colors.blue.${use}}` },
+    ]),
+  ),
+};
+
+/** Chakra's theme with the choices of Airflow 3.3. */
+const system = createSystem(defaultConfig, {
+  theme: {
+    tokens: { colors: { brand: BRAND.tokens } },
+    semanticTokens: { colors: { brand: BRAND.semanticTokens } },
+    recipes: { button: { base: { colorPalette: "brand" }, defaultVariants: { size: "sm" } } },
+    slotRecipes: {
+      dialog: { slots: [], defaultVariants: { size: "xl" } },
+      table: { slots: [], defaultVariants: { size: "sm" } },
+    },
+  },
+});
+
+// Airflow has the reset and the variables. Ours are below all of its layers: only those count that Airflow lacks.
+const own = {
+  ...system,
+  _global: { "@layer reset.coordination": system.getTokenCss()["@layer tokens"] },
+} as unknown as SystemContext;
+
+/** Gives the components below it the theme. */
+export function Theme({ children }: { children?: Content }) {
+  return <ChakraProvider value={own}>{children}</ChakraProvider>;
+}
