@@ -93,8 +93,8 @@ export type TimePoint = { at: number; value: number | null };
 /** A line over time. In a line of steps, a value holds until the next one. */
 export type Line = { name: string; palette: string; points: TimePoint[]; isStep?: boolean; dashes?: string };
 
-/** The area of a chart: instants from left to right, and values up to `top`. */
-export type ChartArea = { since: number; until: number; width: number; height: number; top: number };
+/** The unit of a chart's values; it decides which values of the axis are round. */
+export type Unit = "count" | "rate" | "seconds" | "bytes";
 
 /** An entry of a chart's legend. */
 export type LegendEntry = { label: string; palette?: string; sign?: Content; count?: number };

@@ -24,7 +24,6 @@ CHROMIUM_VARIABLE = "CHROMIUM"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 REST = "/plugin/none"
 """Where nothing of ours is seen, or asked for."""
-SERIOUS = ("serious", "critical")
 
 Theme = Literal["light", "dark"]
 
@@ -262,7 +261,7 @@ COME_TO_REST = """() => Promise.all(
 
 
 def findings(page: Page, axe: Path, *, within: str, rules: list[str] | None = None) -> list[str]:
-    """Return what axe-core finds of serious or critical faults in a page, a line each.
+    """Return the faults of all levels that axe-core finds in a page, a line each.
 
     :param within: the CSS selector of what is looked at.
     :param rules: which rules are looked for; None for all.
@@ -279,6 +278,5 @@ def findings(page: Page, axe: Path, *, within: str, rules: list[str] | None = No
         f"{violation['impact']}: {violation['id']}: {violation['help']}: {node['html'][:200]} "
         f"({node['failureSummary']})"
         for violation in result["violations"]
-        if violation["impact"] in SERIOUS
         for node in violation["nodes"]
     ]

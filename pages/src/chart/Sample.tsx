@@ -5,7 +5,7 @@ import type { Line } from "../types";
 export function Sample({ line }: { line: Line }) {
   return (
     <svg width={22} height={8} aria-hidden>
-      <path d="M0 4H22" stroke={fillOf(line.palette)} strokeWidth={2} strokeDasharray={line.dashes} />
+      <path d="M0 4H22" fill="none" stroke={fillOf(line.palette)} strokeWidth={2} strokeDasharray={line.dashes} />
     </svg>
   );
 }

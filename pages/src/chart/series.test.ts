@@ -1,19 +1,16 @@
-/** Values over time: rates from counts, round axes, lines with their gaps. */
+/** Values over time: rates from counts, lines with their gaps. */
 
 import { expect, test } from "vitest";
 
 import {
-  alone,
+  aligned,
   countOverTime,
   freshnessOverTime,
   gapsOf,
   lagOverTime,
   nearest,
-  pathOf,
   rateOverTime,
   watermarkOverTime,
-  roundTop,
-  valueAt,
   within,
 } from "./series";
 
@@ -90,47 +87,40 @@ test("steps enter a window with the value that they had before it, and lines do 
   ]);
 });
 
-for (const [most, unit, top] of [
-  [0, "count", 1],
-  [3, "count", 4],
-  [4, "count", 4],
-  [4100, "count", 10000],
-  [0.03, "count", 0.04],
-  [65, "seconds", 120],
-  [3601, "seconds", 7200],
-  [500000, "seconds", 518400],
-  [3 * 1024 * 1024, "bytes", 4 * 1024 * 1024],
-  [900, "bytes", 1000],
-]) {
-  test(`an axis of ${unit} with at most ${most} ends at ${top}`, () => {
-    expect(Math.abs(roundTop(most, unit) - top) < 1e-9, `${roundTop(most, unit)}`).toBe(true);
-  });
-}
-
-const FRAME = { since: 0, until: 100 * MINUTE, width: 100, height: 10, top: 10 };
-const line = (...values) => values.map(([minute, value]) => ({ at: minute * MINUTE, value }));
-
-test("a line breaks where a value is unknown, and where nobody looked for a while", () => {
-  expect(pathOf(line([0, 0], [10, 10], [20, null], [25, 5], [60, 5]), FRAME)).toBe("M0 10L10 0M25 5M60 5");
+const line = (...values) => ({
+  name: "line",
+  palette: "blue",
+  points: values.map(([minute, value]) => ({ at: minute * MINUTE, value })),
 });
 
-test("a step holds until the next one, however long that takes", () => {
-  expect(pathOf(line([0, 2], [60, 4]), FRAME, true)).toBe("M0 8H60V6");
+test("a line has no value within a gap, and a step holds until the next one", () => {
+  const points = [
+    [0, 2],
+    [60, 4],
+  ];
+  expect(aligned([line(...points)])).toEqual([
+    [0, 30 * MINUTE, 60 * MINUTE],
+    [2, null, 4],
+  ]);
+  expect(aligned([{ ...line(...points), isStep: true }])).toEqual([
+    [0, 60 * MINUTE],
+    [2, 4],
+  ]);
 });
 
-test("a value without neighbours is drawn as a point", () => {
-  const points = line([0, 1], [5, 1], [40, 3], [60, null], [61, 2]);
-  expect(alone(points).map((each) => each.at / MINUTE)).toEqual([40, 61]);
+test("lines that were measured at different times share their instants", () => {
+  expect(aligned([line([0, 1], [5, null]), line([2, 3])])).toEqual([
+    [0, 2 * MINUTE, 5 * MINUTE],
+    [1, undefined, null],
+    [undefined, 3, undefined],
+  ]);
 });
 
-test("what lies next to the pointer is pointed at, and says its value", () => {
-  const points = line([0, 1], [50, 2]);
-  const instants = points.map((each) => each.at);
-  expect(nearest(instants, 30, FRAME)).toBe(50 * MINUTE);
-  expect(nearest([], 30, FRAME)).toBe(null);
-  expect(valueAt(points, 30 * MINUTE)).toBe(null);
-  expect(valueAt(points, 30 * MINUTE, true)).toBe(1);
-  expect(valueAt(points, 50 * MINUTE)).toBe(2);
+test("the nearest instant is chosen, if there is one", () => {
+  expect(nearest([0, 50, 60], 30)).toBe(50);
+  expect(nearest([0, 50], -9)).toBe(0);
+  expect(nearest([], 30)).toBe(null);
+  expect(nearest([0], null)).toBe(null);
 });
 
 test("a gap reaches from the last point before it to the first one after it", () => {

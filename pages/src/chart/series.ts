@@ -1,7 +1,9 @@
-/** Values over time for charts: rates from counters, scales that end at round numbers, lines with gaps. */
+/** Values over time for charts: rates from counters, and lines with gaps. */
+
+import uPlot from "uplot";
 
 import type { LagPoint, RecordCounts, TaskCount } from "../api/schema";
-import type { ChartArea, TimePoint } from "../types";
+import type { Line, TimePoint } from "../types";
 
 const MINUTE = 60000;
 
@@ -10,11 +12,6 @@ export const WINDOWS = { "1h": 60 * MINUTE, "6h": 360 * MINUTE, "24h": 1440 * MI
 
 /** Two points further apart than this have a gap between them: the source was not measured. */
 const GAP = 11 * MINUTE;
-
-/** The ends of an axis of seconds for which its middle is a round time too. */
-const ROUND_SECONDS = [
-  1, 2, 4, 10, 20, 40, 60, 120, 240, 600, 1200, 2400, 3600, 7200, 14400, 21600, 43200, 86400, 172800,
-];
 
 /**
  * Return the lag of a source over time, in seconds.
@@ -99,65 +96,20 @@ export function within(
   return before === undefined ? inside : [{ at: since, value: before.value }, ...inside];
 }
 
-/**
- * Return the end of an axis: a round number, at least as large as every value.
- *
- * @param maximum the largest value
- */
-export function roundTop(maximum: number, unit: "count" | "seconds" | "bytes") {
-  if (!(maximum > 0)) return unit === "bytes" ? 1024 : unit === "seconds" ? 1 : 1;
-  if (unit === "seconds") {
-    const found = ROUND_SECONDS.find((each) => each >= maximum);
-    return found ?? Math.ceil(maximum / 172800) * 172800;
-  }
-  const base = unit === "bytes" ? 1024 ** Math.floor(Math.log(maximum) / Math.log(1024)) : 1;
-  const scaled = maximum / base;
-  const power = 10 ** Math.floor(Math.log10(scaled));
-  const step = [1, 2, 4, 10].find((each) => each * power >= scaled * (1 - 1e-9)) ?? 10;
-  return step * power * base;
-}
-
-/**
- * Return the path of a line in SVG. It is interrupted where there is no value, and at gaps in the measurements.
- *
- * @param points in the window
- * @param [isStep] whether a value holds until the next one
- */
-export function pathOf(points: TimePoint[], frame: ChartArea, isStep = false) {
-  let path = "";
-
-  let before: TimePoint | null = null;
-  for (const point of points) {
-    const { at, value } = point;
-    if (value !== null) {
-      const [x, y] = [xOf(at, frame), yOf(value, frame)].map(rounded);
-      const isNew = before === null || before.value === null || (!isStep && at - before.at > GAP);
-      path += isNew ? `M${x} ${y}` : isStep ? `H${x}V${y}` : `L${x} ${y}`;
-    }
-    before = point;
-  }
-  return path;
-}
-
-/**
- * Return the points without a neighbour, which a line could not show.
- *
- * @param points in the window
- */
-export function alone(points: TimePoint[]) {
-  const isNear = (a: TimePoint | undefined, b: TimePoint) =>
-    a !== undefined && a.value !== null && Math.abs(a.at - b.at) <= GAP;
-  return points.filter(
-    (point, index) => point.value !== null && !isNear(points[index - 1], point) && !isNear(points[index + 1], point),
+/** Return the data of a chart: the instants, and the values of each line at them. There is none within a gap. */
+export function aligned(lines: Line[]): uPlot.AlignedData {
+  return uPlot.join(
+    lines.map((line) => {
+      const points = line.isStep ? line.points : withBreaks(line.points);
+      return [points.map(({ at }) => at), points.map(({ value }) => value)];
+    }),
   );
 }
 
-export function xOf(at: number, { since, until, width }: ChartArea) {
-  return ((at - since) / (until - since)) * width;
-}
-
-export function yOf(value: number, { top, height }: ChartArea) {
-  return height - (value / top) * height;
+/** Return points with one more in each gap, without a value, so that no line crosses it. */
+function withBreaks(points: TimePoint[]): TimePoint[] {
+  const breaks = gapsOf(points).map(({ since, until }) => ({ at: (since + until) / 2, value: null }));
+  return [...points, ...breaks].sort((a, b) => a.at - b.at);
 }
 
 /**
@@ -172,22 +124,8 @@ export function gapsOf(points: TimePoint[]): { since: number; until: number }[] 
   });
 }
 
-/**
- * Return the instant that is nearest to a position in the chart; null if there is none.
- *
- * @param instants in order
- */
-export function nearest(instants: number[], x: number, frame: ChartArea) {
-  if (instants.length === 0) return null;
-  return instants.reduce((best, at) => (Math.abs(xOf(at, frame) - x) < Math.abs(xOf(best, frame) - x) ? at : best));
-}
-
-/** Return the value of a line at an instant; null if it has none. */
-export function valueAt(points: TimePoint[], at: number, isStep = false) {
-  const found = isStep ? points.filter((point) => point.at <= at).at(-1) : points.find((point) => point.at === at);
-  return found?.value ?? null;
-}
-
-function rounded(number: number) {
-  return Math.round(number * 10) / 10;
+/** Return the instant that is nearest to a time; null if there is none. */
+export function nearest(instants: number[], time: number | null) {
+  if (time === null || instants.length === 0) return null;
+  return instants.reduce((best, at) => (Math.abs(at - time) < Math.abs(best - time) ? at : best));
 }

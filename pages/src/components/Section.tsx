@@ -12,7 +12,7 @@ export function Section({
   return (
     <Box as="section" aria-label={title} {...rest}>
       <Flex align="center" justify="space-between" gap={2} mb={2} minH={6} wrap="wrap">
-        <Heading as="h3" size="sm">
+        <Heading as="h2" size="sm">
           {title}
         </Heading>
         {aside}

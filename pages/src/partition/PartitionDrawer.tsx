@@ -71,8 +71,8 @@ export function PartitionDrawer({
                 <Text fontSize="xs" color="fg.muted" truncate>
                   {`Partition of ${place.source}`}
                 </Text>
-                <Drawer.Title fontSize="md" overflowWrap="anywhere" dir="auto">
-                  {partitionKey}
+                <Drawer.Title asChild fontSize="md" overflowWrap="anywhere" dir="auto">
+                  <h1>{partitionKey}</h1>
                 </Drawer.Title>
               </Box>
               <CopyButton text={partitionKey} label="Copy the key of the partition" size="xs" />

@@ -85,7 +85,7 @@ export function OverTime({
             title="Records delivered"
             lines={[{ name: "records", palette: "green", points: lines.records }]}
             window={window}
-            unit="count"
+            unit="rate"
             format={perSecond}
           />
           <Chart
@@ -95,7 +95,7 @@ export function OverTime({
             unit="bytes"
             format={rateText}
           />
-          <Chart title="Bad and dropped records" lines={lines.bad} window={window} unit="count" format={perSecond} />
+          <Chart title="Bad and dropped records" lines={lines.bad} window={window} unit="rate" format={perSecond} />
         </Grid>
       )}
     </Section>

@@ -31,7 +31,7 @@ export function TaskCount({ status, parameters }: { status: SupervisorWithVerbs;
             lines={[{ name: "jobs", palette: "cyan", points, isStep: true }]}
             window={window}
             unit="count"
-            format={(value) => (Number.isInteger(value) ? plural(value, "job") : "")}
+            format={(value) => plural(value, "job")}
           />
         )}
         {count.changes.length > 0 && (

@@ -21,7 +21,7 @@ export function Wide({
       overflowX="auto"
       bg="bg"
       tabIndex={0}
-      role="region"
+      role="group"
       aria-label={label}
     >
       <Table.Root size="sm" aria-label={label}>
@@ -30,7 +30,8 @@ export function Wide({
             {columns.map((column) => (
               <Table.ColumnHeader
                 key={column.name}
-                scope="col"
+                as={column.title ? "th" : "td"}
+                scope={column.title ? "col" : undefined}
                 textAlign={column.align ?? "start"}
                 color="fg.muted"
                 fontSize="xs"

@@ -86,7 +86,7 @@ export function TaskTab(props: { dagId: string; runId: string; taskId?: string; 
                                 to={pathOf({ connection: row.connection_id, source: row.source })}
                                 color="fg.muted"
                                 minW={0}
-                                aria-label={`Source ${row.source} of ${row.connection_id}`}
+                                aria-label={`${row.source} · ${row.connection_id}`}
                               >
                                 <Shortened text={`${row.source} · ${row.connection_id}`} />
                               </PageLink>

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from airflow_provider_coordination.sources.items import PartitionProgress
-from tests.support.browser import Visits
+from tests.support.browser import Visits, go
 from tests.support.scenery import a_batch
 from tests.support.site import DEFAULT, Site
 from tests.support.supervised import SHARD, SupervisedSource
@@ -25,6 +25,19 @@ from tests.system.airflow.browser.test_partitions import filters
 
 PAUSED_DAG = "jdbc_ingestion"
 """A DAG that Airflow knows, and that is paused."""
+
+RECORD_DRAWING = """() => {
+    window.drawn = {};
+    for (const name of ["fillText", "setLineDash"]) {
+        const draw = CanvasRenderingContext2D.prototype[name];
+        CanvasRenderingContext2D.prototype[name] = function (what, ...where) {
+            const chart = this.canvas.closest("[data-chart]")?.dataset.chart;
+            (window.drawn[chart] ??= []).push(String(what));
+            return draw.call(this, what, ...where);
+        };
+    }
+}"""
+"""Notes the texts on the axes of each chart, and the dashes of its lines."""
 
 Supervise = Callable[..., SupervisedSource]
 
@@ -127,6 +140,10 @@ def test_history_is_a_keyboard_accessible_picture_and_a_list(
     last = caption.inner_text()
     page.keyboard.press("ArrowLeft")
     expect(caption).not_to_have_text(last)
+    chart.blur()
+    expect(caption).to_contain_text("at most")
+    chart.hover()
+    expect(caption).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: [0-9,]+/s$"))
 
     page.get_by_role("button", name="List", exact=True).click()
     rows = page.get_by_role("table", name="Over time").locator("[data-row]")
@@ -174,14 +191,19 @@ def test_address_names_two_compared_versions(site: Site, supervise: Supervise, s
 
 def test_day_shows_its_gap_and_reasons_in_local_time(site: Site, see: OpenPage) -> None:
     with closing(SupervisedSource(site.scenery.url, "a day").hour().day()):
-        page = see(site.at("a day", "supervisor", window="24h"), time_zone="Asia/Tokyo")
+        page = see("/", time_zone="Asia/Tokyo")
+        page.evaluate(RECORD_DRAWING)
+        go(page, site.at("a day", "supervisor", window="24h"))
         lag = page.get_by_role("group", name=re.compile("^Longest lag of a partition: .* at most"))
         expect(lag).to_have_attribute("aria-label", re.compile("no measurements for 2 h"))
         expect(lag.locator("[data-gap]")).to_have_count(1)
-        axis = lag.locator("text").all_text_contents()
-        assert {"0 s", "10 min", "20 min"} <= set(axis)
-        bad = page.locator("[data-chart='Bad and dropped records'] path[fill=none]")
-        assert len({line.get_attribute("stroke-dasharray") for line in bad.all()}) == 3, "not by colour alone"
+        page.wait_for_function("window.drawn['Bad and dropped records']")
+        drawn = page.evaluate("window.drawn")
+        assert {"0 s", "10 min", "20 min"} <= set(drawn["Longest lag of a partition"])
+        legend = page.locator("[data-chart='Bad and dropped records'] path[fill=none]")
+        dashes = [line.get_attribute("stroke-dasharray") for line in legend.all()]
+        assert len(set(dashes)) == 3, "not by colour alone"
+        assert {each.replace(" ", ",") for each in dashes if each} <= set(drawn["Bad and dropped records"])
         changes = page.get_by_role("table", name="Changes of the number of jobs").locator("[data-row]")
         expect(changes.first).to_contain_text("there are no more than 2 unfinished partitions")
         lag.focus()
