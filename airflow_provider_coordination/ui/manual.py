@@ -37,6 +37,7 @@ MANUAL = {
     "data-loss": "data_loss#data-loss",
     "failed-request": "troubleshooting#where-to-look",
     "hole": "streams#the-audit",
+    "intervals": "completeness#report-complete-intervals",
     "job": "operations#of-a-job",
     "spec": "specs",
     "store": "troubleshooting_stores#the-store",

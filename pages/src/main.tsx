@@ -11,6 +11,7 @@ import { useLocation, useNavigate } from "react-router-dom";
 import { AcknowledgmentsPage } from "./acknowledgments/AcknowledgmentsPage";
 import { useLive } from "./api/live";
 import { useConnection } from "./api/permissions";
+import { CalendarPage } from "./calendar/CalendarPage";
 import { EmptyState } from "./components/EmptyState";
 import { ProblemPage } from "./components/ProblemPage";
 import { Frame } from "./frame/Frame";
@@ -32,6 +33,7 @@ const PAGE_COMPONENTS: Record<string, (props: any) => Content> = {
   partitions: PartitionsPage,
   shards: ShardsPage,
   timeline: TimelinePage,
+  calendar: CalendarPage,
   acknowledgments: AcknowledgmentsPage,
   workers: WorkersPage,
   supervisor: SupervisorPage,

@@ -15,6 +15,7 @@ export const PAGES = [
   { name: "partitions", title: "Partitions" },
   { name: "shards", title: "Shards", isOptional: true },
   { name: "timeline", title: "Timeline" },
+  { name: "calendar", title: "Calendar", isOptional: true },
   { name: "acknowledgments", title: "Acknowledgments" },
   { name: "workers", title: "Workers" },
   { name: "supervisor", title: "Supervisor", isOptional: true },
