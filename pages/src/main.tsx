@@ -77,6 +77,7 @@ function Source({ place }: { place: Place }) {
           connection={connection}
           partitionKey={opened}
           search={search}
+          hasOrigins={card?.pages.includes("supervisor")}
           onClose={() => change({ partition: null })}
         />
       )}

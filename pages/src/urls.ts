@@ -6,7 +6,7 @@
  */
 
 import type { Alarm, Owner } from "./api/schema";
-import type { Parameter } from "./types";
+import type { Parameter, Place } from "./types";
 
 export const ROUTE = "/plugin/coordination";
 
@@ -102,6 +102,11 @@ export function alarmTarget(
 ): { pathname: string; search: string } {
   const [page, filters] = ALARM_TARGETS[about] ?? ["partitions", {}];
   return { pathname: pathOf({ ...place, page }), search: withParameters("", filters) };
+}
+
+/** Return the supervisor's page with the origin of a batch. */
+export function originTarget(place: Place, batch: string) {
+  return { pathname: pathOf({ ...place, page: "supervisor" }), search: withParameters("", { batch }) };
 }
 
 /** Return the path of Airflow's page of the owner's task try, which shows its log; null if the owner is not a task. */
