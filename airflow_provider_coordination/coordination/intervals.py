@@ -291,6 +291,25 @@ class IntervalLedger:
         item = self._item()
         return None if item is None else _ledger_in(item)
 
+    def exists(self) -> bool:
+        """Return whether jobs count intervals of this source."""
+        return self._item() is not None
+
+    def counted(self, limit: int) -> tuple[Ledger, bool] | None:
+        """Return the ledger with the tallies added, and whether that is all of them; None if no job counts intervals.
+
+        Nothing is written: it is for those who only look.
+
+        :param limit: how many tallies are read, those of the oldest intervals first.
+        """
+        ledger = self.get()
+        if ledger is None:
+            return None
+        # They are read after the ledger, which says what it has of them already.
+        found = self._store.query(self._tallies, PartitionStatus.UNASSIGNED, limit=limit)
+        added = ledger.adding([each for each in found if each.partition_key not in ledger.folded])
+        return added, len(found) < limit
+
     def begin(self, every: timedelta, landed_until: datetime | None) -> None:
         """Begin to count, unless intervals of this length are counted already.
 

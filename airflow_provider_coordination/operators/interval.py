@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.interval_names import IntervalName, instant_text
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claimed
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.settings import NOTHING, text_value
@@ -39,7 +40,7 @@ class Interval:
 
     def __str__(self) -> str:
         """Return the interval as ISO 8601 text."""
-        return f"{_text(self.start)}/{_text(self.end)}"
+        return f"{instant_text(self.start)}/{instant_text(self.end)}"
 
     def source_name(self, source: str) -> str:
         """Return the name of the source that holds the leases of this interval; no other run works on them.
@@ -47,8 +48,8 @@ class Interval:
         :param source: the name of the whole source, or already the name of the interval, as returned by an earlier
             task.
         """
-        suffix = f"@{_text(self.start)}--{_text(self.end)}"
-        return source if source.endswith(suffix) else source + suffix
+        name = str(IntervalName(source=source, start=self.start, end=self.end))
+        return source if source.endswith(name.removeprefix(source)) else name
 
 
 def bounded(reads: Reads, interval: Interval | None, *, is_empty: bool = False) -> Reads:
@@ -125,11 +126,6 @@ def _invalid(value: Any) -> ConfigurationError:
         f"field 'interval' must be {OF_THE_RUN!r}, a pair of instants with a time zone, or text such as {EXAMPLE}; got "
         f"{value!r}"
     )
-
-
-def _text(instant: datetime) -> str:
-    text = instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
-    return f"{text.rstrip('0').rstrip('.') if '.' in text else text}Z"
 
 
 def deduplicated_source_name(deduplicate_against: str | None, interval: Interval | None) -> str | None:

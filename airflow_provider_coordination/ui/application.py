@@ -32,6 +32,7 @@ from airflow_provider_coordination.hooks.configuration import Configuration
 from airflow_provider_coordination.ui import (
     acknowledgments,
     actions,
+    calendar,
     holdings,
     manual,
     partitions,
@@ -74,7 +75,7 @@ def application() -> FastAPI:
     app.state.viewers_may_read = Configuration.read().viewers_may_read
     # Names of sources may contain slashes. So routes that end in more fixed words come first, then those that end in
     # one, then those that end in the name of a set.
-    for part in (supervisors, sources, partitions, holdings, workers, actions, together, manual):
+    for part in (supervisors, sources, partitions, holdings, calendar, workers, actions, together, manual):
         app.include_router(part.router())
     app.include_router(page_files())
     for router in routers_of_kinds():

@@ -13,6 +13,8 @@ from typing import Literal
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY as ACKNOWLEDGMENT_FAMILY
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentView
 from airflow_provider_coordination.coordination.browsing import PartitionState, state_of
+from airflow_provider_coordination.coordination.interval_names import read_interval_name
+from airflow_provider_coordination.coordination.intervals import IntervalLedger
 from airflow_provider_coordination.coordination.job_reports import JobReport, SinkReport, freshness_problem_of, sinks_of
 from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
@@ -94,9 +96,9 @@ class SourceCard:
     null where it is unknown. `parked` and `lost`, the parked ones that lost data stops, are counted first. Up to
     20,000 they are exact. `is_complete` is whether the statistics cover every unfinished partition; else `failing`,
     `expired_leases`, `lag` and `throughput` are lower bounds, and null where none was found. `sinks` are those of the
-    job that reported last. `pages` are the source's pages in addition to those of every source: of its kind, and of
-    its supervisor. `oldest_waiting_seconds` is how long the partition that waits longest has waited. `watermark` is
-    null if records have no time of arrival, or the source has too many partitions.
+    job that reported last. `pages` are the source's pages in addition to those of every source: of its kind, of its
+    intervals, and of its supervisor. `oldest_waiting_seconds` is how long the partition that waits longest has waited.
+    `watermark` is null if records have no time of arrival, or the source has too many partitions.
     """
 
     connection_id: str
@@ -149,7 +151,11 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
         connection_id=connection_id,
         source=view.source,
         kind=kind,
-        pages=[*pages_named(kind), *(["supervisor"] if is_supervised else [])],
+        pages=[
+            *pages_named(kind),
+            *(["calendar"] if read_interval_name(view.source) or IntervalLedger(view).exists() else []),
+            *(["supervisor"] if is_supervised else []),
+        ],
         counts={status.value: count for status, count in statistics.partitions.items()},
         parked=statistics.parked,
         lost=len(observed.lost),

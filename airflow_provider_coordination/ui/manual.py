@@ -37,6 +37,7 @@ MANUAL = {
     "data-loss": "data_loss#what-happens-after-a-loss",
     "failed-request": "troubleshooting#where-to-look",
     "hole": "streams#the-audit",
+    "intervals": "completeness#report-complete-intervals",
     "job": "operations#how-jobs-end",
     "spec": "specs",
     "store": "troubleshooting_stores#the-store",

@@ -11,6 +11,7 @@ import { useLocation, useNavigate } from "react-router-dom";
 import { AcknowledgmentsPage } from "./acknowledgments/AcknowledgmentsPage";
 import { useLive } from "./api/live";
 import { useConnection } from "./api/permissions";
+import { CalendarPage } from "./calendar/CalendarPage";
 import { EmptyState } from "./components/EmptyState";
 import { ProblemPage } from "./components/ProblemPage";
 import { Frame } from "./frame/Frame";
@@ -45,6 +46,7 @@ const PAGE_COMPONENTS: Record<string, (props: PageProps) => Content> = {
   partitions: PartitionsPage,
   shards: ShardsPage,
   timeline: TimelinePage,
+  calendar: CalendarPage,
   acknowledgments: AcknowledgmentsPage,
   workers: WorkersPage,
   supervisor: SupervisorPage,
@@ -88,6 +90,7 @@ function Source({ place }: { place: Place }) {
           connection={connection}
           partitionKey={opened}
           search={search}
+          hasOrigins={card?.pages.includes("supervisor")}
           onClose={() => change({ partition: null })}
         />
       )}

@@ -6,7 +6,7 @@
  */
 
 import type { Alarm, Owner } from "./api/schema";
-import type { Parameter } from "./types";
+import type { Parameter, Place } from "./types";
 
 export const ROUTE = "/plugin/coordination";
 
@@ -15,6 +15,7 @@ export const PAGES = [
   { name: "partitions", title: "Partitions" },
   { name: "shards", title: "Shards", isOptional: true },
   { name: "timeline", title: "Timeline" },
+  { name: "calendar", title: "Calendar", isOptional: true },
   { name: "acknowledgments", title: "Acknowledgments" },
   { name: "workers", title: "Workers" },
   { name: "supervisor", title: "Supervisor", isOptional: true },
@@ -101,6 +102,11 @@ export function alarmTarget(
 ): { pathname: string; search: string } {
   const [page, filters] = ALARM_TARGETS[about] ?? ["partitions", {}];
   return { pathname: pathOf({ ...place, page }), search: withParameters("", filters) };
+}
+
+/** Return the supervisor's page with the origin of a batch. */
+export function originTarget(place: Place, batch: string) {
+  return { pathname: pathOf({ ...place, page: "supervisor" }), search: withParameters("", { batch }) };
 }
 
 /** Return the path of Airflow's page of the owner's task try, which shows its log; null if the owner is not a task. */

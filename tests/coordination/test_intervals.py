@@ -24,7 +24,7 @@ from airflow_provider_coordination.coordination.intervals import (
     first_interval_from,
     start_of_interval,
 )
-from airflow_provider_coordination.coordination.partition import format_instant, new_partition
+from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant, new_partition
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 
@@ -377,3 +377,27 @@ def _one_turn(source: Source, chance: random.Random, until: datetime, frozen: li
         if chance.random() < 0.5:
             source.airflow.states[back.by] = "failed"
         source.airflow.succeed(back.by, back)
+
+
+def test_counted_adds_tallies_without_writing(counting: Source) -> None:
+    counting.tally(hour(0.5), 3)
+    assert counting.take("a", hour(1)) is not None
+    counting.tally(hour(1.5), 4)
+    counting.tally(hour(0.6), 5)
+    before = counting.ledger.get()
+    found = counting.ledger.counted(10)
+    assert found is not None and before is not None
+    ledger, is_exact = found
+    assert [(each.start, each.records) for each in ledger.open] == [(hour(1), 4)]
+    assert [(each.start, each.records) for each in ledger.late] == [(hour(0), 5)]
+    assert is_exact and counting.ledger.get() == before
+    assert counting.ledger.counted(2) is not None and not counting.ledger.counted(2)[1]
+
+
+def test_counted_adds_no_tally_twice(counting: Source) -> None:
+    counting.tally(hour(0.5), 3)
+    kept = counting.store.query(counting.view.family(TALLY_FAMILY), PartitionStatus.UNASSIGNED)
+    counting.ledger.fold()
+    counting.store.create(kept)  # as if its deletion was not seen yet
+    found = counting.ledger.counted(10)
+    assert found is not None and [each.records for each in found[0].open] == [3]

@@ -5,6 +5,8 @@ What is written here is what jobs write, through the same store and the same val
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,6 +18,14 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import Ackno
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.freshness import Ages
+from airflow_provider_coordination.coordination.interval_names import IntervalName
+from airflow_provider_coordination.coordination.intervals import (
+    TALLY_FAMILY,
+    Counts,
+    Delivered,
+    IntervalLedger,
+    Standing,
+)
 from airflow_provider_coordination.coordination.job_reports import (
     WINDOWS,
     ErrorEvent,
@@ -341,6 +351,50 @@ class Scenery:
         totals = RecordCounts(processed=300, processed_bytes=60_000, unparseable=1)
         report = JobReport(at=now, totals=totals, rates=rates, lag_ms={"state/held.json.gz": 800}, parse_errors=[error])
         record.note(report=report.to_text(), application_id="app-1")
+
+    def counted(self, source: str) -> None:
+        """Make a stream whose hours are counted: two days are reported, late records came, and a shard is parked."""
+        now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+        worker = self.worker(source)
+        ledger = IntervalLedger(worker.view)
+        ledger.begin(HOUR, now - 50 * HOUR)
+        for number in range(2):
+            until = now - (4 if number else 1) * HOUR
+            shard = replace(_shard(number, (), 0, MAX_HASH_KEY), delivered_until=until + 4 * timedelta(seconds=1))
+            key = partition_key(STREAM, EPOCH, shard.shard_id)
+            change = (lambda p: p.failed(DAMAGED).resting(PARKED_UNTIL)) if number else (lambda p: p)
+            self.store.create(
+                [new_partition(worker.view.source_identifier, key, now).with_progress(shard.to_mapping())]
+            )
+            self.change(source, key, change)
+        task = json.dumps(["intervals_clicks", RUN, "interval_complete", -1])
+        for hours in range(50, 6, -1):
+            self.tally(source, now - hours * HOUR, 1000 + hours)
+            ledger.take(task, lambda taken: Standing.REPORTED, Delivered(now - 6 * HOUR), lambda start, end: ())
+        ledger.take(task, lambda taken: Standing.RUNNING, Delivered(now - 6 * HOUR), lambda start, end: ())
+        self.tally(source, now - 30 * HOUR, 12)
+        for hours in range(6, 0, -1):
+            self.tally(source, now - hours * HOUR, 300 + hours, late=hours % 3, dead_letters=hours % 2)
+
+    def tally(self, source: str, start: datetime, records: int, **facts: int) -> None:
+        """Count a delivered batch in the interval that starts at an instant."""
+        counts = Counts(start=start, records=records, bytes=100 * records, batches=1, **facts)
+        tally = new_partition(source_identifier(source, family=TALLY_FAMILY), uuid.uuid4().hex, start)
+        self.store.create([tally.with_progress(counts.to_mapping())])
+
+    def backfilled(self, source: str, day: datetime) -> None:
+        """Make the sources of the hours of a day: delivered, failing, in work and waiting; two hours have no run."""
+        now = datetime.now(UTC)
+        states: dict[int, Callable[[Partition], Partition]] = {
+            3: lambda p: p.failed(DAMAGED).resting(PARKED_UNTIL),
+            4: lambda p: p.failed(THROTTLED).given_up(now),
+            5: lambda p: p.acquired(owner(0), now + 6 * HOUR, now - MINUTE),
+            6: lambda p: p,
+        }
+        for hour in sorted({*range(24)} - {20, 21}):
+            start = day + hour * HOUR
+            name = str(IntervalName(source=source, start=start, end=start + HOUR))
+            self.make(name, {"a": lambda p: p.completed(now), "b": states.get(hour, lambda p: p.completed(now))})
 
     def lost(self, source: str, shards: int) -> None:
         """Make shards that are parked, as their data was trimmed before it was read."""

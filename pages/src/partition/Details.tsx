@@ -28,12 +28,14 @@ export function Details({
   place,
   connection,
   search,
+  hasOrigins,
   refresh,
 }: {
   row: PartitionDetail;
   place: Place;
   connection: ConnectionRow | null;
   search: string;
+  hasOrigins: boolean;
   refresh: () => void;
 }) {
   const [action, setAction] = useState<string | null>(null);
@@ -84,9 +86,9 @@ export function Details({
           ]}
         />
       </Section>
-      {row.landed.length > 0 && <Landed batches={row.landed} />}
+      {row.landed.length > 0 && <Landed batches={row.landed} place={hasOrigins ? place : null} />}
       {row.acknowledgment_sets.length > 0 && (
-        <Sets sets={row.acknowledgment_sets as AcknowledgmentSet[]} place={place} />
+        <Sets sets={row.acknowledgment_sets as AcknowledgmentSet[]} place={place} hasOrigins={hasOrigins} />
       )}
       {row.gaps.length > 0 && (
         <Section title="Lost data" aside={<ManualLink topic="data-loss" />}>

@@ -1,11 +1,15 @@
 import { Badge, Box, Flex, Stack, Text } from "@chakra-ui/react";
 
 import type { LandedFacts } from "../api/schema";
+import { PageLink } from "../components/PageLink";
 import { Section } from "../components/Section";
 import { plural } from "../format/text";
+import type { Place } from "../types";
+import { originTarget } from "../urls";
 import { Copied } from "./Copied";
 
-export function Landed({ batches }: { batches: LandedFacts[] }) {
+/** @param props `place` is given if the source has a supervisor, whose page shows the origin of a batch */
+export function Landed({ batches, place = null }: { batches: LandedFacts[]; place?: Place | null }) {
   return (
     <Section
       title="Landed batches, not delivered"
@@ -38,6 +42,11 @@ export function Landed({ batches }: { batches: LandedFacts[] }) {
             <Text fontFamily="mono" fontSize="xs" color="fg.muted" overflowWrap="anywhere">
               {`(${batch.start || "start"}, ${batch.end}]`}
             </Text>
+            {place !== null && (
+              <PageLink to={originTarget(place, batch.batch_id)} fontSize="xs" data-origin-link>
+                Origin and sinks
+              </PageLink>
+            )}
             {batch.file && <Copied text={batch.file} label="Copy the location of the file" />}
           </Box>
         ))}

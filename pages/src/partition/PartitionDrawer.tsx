@@ -16,19 +16,22 @@ import { Details } from "./Details";
  * The drawer.
  *
  * @param props
- *     `connection` is the row of the place's connection in `/connections`
+ *     `connection` is the row of the place's connection in `/connections`, and `hasOrigins` whether the source has a
+ *     supervisor, whose page shows the origin of a batch
  */
 export function PartitionDrawer({
   place,
   connection,
   partitionKey,
   search,
+  hasOrigins = false,
   onClose,
 }: {
   place: Place;
   connection: ConnectionRow | null;
   partitionKey: string;
   search: string;
+  hasOrigins?: boolean;
   onClose: () => void;
 }) {
   const query = new URLSearchParams({ key: partitionKey });
@@ -98,7 +101,14 @@ export function PartitionDrawer({
                   {problem !== null && (
                     <StaleNote problem={problem} connection={place.connection} nextAt={nextAt} refresh={refresh} />
                   )}
-                  <Details row={row} place={place} connection={connection} search={search} refresh={refresh} />
+                  <Details
+                    row={row}
+                    place={place}
+                    connection={connection}
+                    search={search}
+                    hasOrigins={hasOrigins}
+                    refresh={refresh}
+                  />
                 </>
               )}
             </Drawer.Body>

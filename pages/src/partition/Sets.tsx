@@ -6,10 +6,19 @@ import { RelativeTime } from "../components/RelativeTime";
 import { Section } from "../components/Section";
 import { SET_STATES } from "../states";
 import type { AcknowledgmentSet, Place } from "../types";
-import { pathOf } from "../urls";
+import { originTarget, pathOf } from "../urls";
 import { Copied } from "./Copied";
 
-export function Sets({ sets, place }: { sets: AcknowledgmentSet[]; place: Place }) {
+/** @param props `hasOrigins` is whether the source has a supervisor, whose page shows the origin of a batch */
+export function Sets({
+  sets,
+  place,
+  hasOrigins = false,
+}: {
+  sets: AcknowledgmentSet[];
+  place: Place;
+  hasOrigins?: boolean;
+}) {
   return (
     <Section title="Acknowledgment sets">
       <Stack gap={2}>
@@ -37,6 +46,11 @@ export function Sets({ sets, place }: { sets: AcknowledgmentSet[]; place: Place 
                 <PageLink to={{ search: "", pathname: pathOf({ ...place, page: "acknowledgments" }) }} fontSize="xs">
                   All pending sets
                 </PageLink>
+                {hasOrigins && (
+                  <PageLink to={originTarget(place, set.batch_id)} fontSize="xs" data-origin-link>
+                    Origin and sinks
+                  </PageLink>
+                )}
               </Flex>
               {owed.length > 0 && <Text overflowWrap="anywhere">{`Missing handles: ${owed.join(", ")}`}</Text>}
               {set.reason && (

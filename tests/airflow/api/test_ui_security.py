@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, source_identifier
 from airflow_provider_coordination.supervisor.facts import JobStatus, LagStatus, SpecDetail, TaskCount
 from airflow_provider_coordination.supervisor.verbs import VERBS
-from airflow_provider_coordination.ui import bodies, cards, kinesis, partitions, supervisors, workers
+from airflow_provider_coordination.ui import bodies, calendar, cards, kinesis, partitions, supervisors, workers
 from airflow_provider_coordination.ui.store_queries import SOURCE
 from tests.support.scenery import SPEC, Scenery
 
@@ -82,6 +82,7 @@ TABLE = {
     ("GET", SOURCE + "/partition"): Route(READERS, "?key=state/held.json.gz"),
     ("GET", SOURCE + "/shards"): Route(READERS),
     ("GET", SOURCE + "/timeline"): Route(READERS),
+    ("GET", SOURCE + "/calendar"): Route(READERS),
     ("GET", SOURCE + "/workers"): Route(READERS),
     ("GET", SOURCE + "/acknowledgments"): Route(READERS),
     ("GET", SOURCE + "/acknowledgments/{set_id:path}"): Route(READERS),
@@ -220,6 +221,10 @@ def test_every_route_is_in_the_manual() -> None:
         ("of the details of a partition", partitions.PartitionDetail),
         ("of a shard", kinesis.ShardNode),
         ("of a holding", bodies.HoldingFacts),
+        ("of a calendar", calendar.Calendar),
+        ("of counted intervals", calendar.CountedIntervals),
+        ("of a known interval", calendar.KnownInterval),
+        ("of a run of an interval", calendar.IntervalRun),
         ("of a worker", workers.WorkerRow),
         ("of a supervisor", supervisors.SupervisorWithVerbs),
         ("of its task count", TaskCount),

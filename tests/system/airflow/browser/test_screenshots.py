@@ -67,3 +67,6 @@ def test_screenshots_of_the_manual_match_the_pages(site: Site, see: OpenPage, pi
     picture(page, "task", "held now")
     picture(see(site.at("orders"), role="admin", theme="dark"), "dark", "state/parked.json.gz")
     picture(see(site.overview(DEFAULT), role="admin", width=390), "phone", "night")
+    site.scenery.counted("page views")
+    go(page, site.at("page views", "calendar"))
+    picture(page, "calendar", "Being reported")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -16,7 +18,7 @@ from playwright.sync_api import Page, expect
 
 from airflow_provider_coordination.sources.items import PartitionProgress
 from tests.support.browser import Visits, go
-from tests.support.scenery import a_batch
+from tests.support.scenery import a_batch, owner
 from tests.support.site import DEFAULT, Site
 from tests.support.supervised import SHARD, SupervisedSource
 from tests.system.airflow.browser.conftest import OpenPage
@@ -243,6 +245,26 @@ def test_origin_of_a_row_leads_to_partition_and_sinks(
     assert batch.batch_id in page.url, "the address can be sent to others"
     section.get_by_role("link", name="a", exact=True).click()
     expect(page.get_by_role("dialog")).to_contain_text(batch.batch_id)
+
+
+def test_landed_batch_leads_to_its_origin(site: Site, supervise: Supervise, see: OpenPage, tmp_path: Path) -> None:
+    source, batch = supervise(), a_batch("a")
+    read = PartitionProgress(kind="s3", items=tuple({"uri": str(each)} for each in range(4))).landing(batch)
+    source.coordinator(owner(0)).create_partitions({"a": read.to_mapping()})
+    page = see(site.at(source.source, partition="a"))
+    page.get_by_role("dialog").get_by_role("link", name="Origin and sinks").click()
+    section = page.get_by_role("region", name="Origin of a row")
+    expect(section.locator("[data-origin]")).to_contain_text("48,213")
+    expect(section.locator("[data-origin]")).to_be_in_viewport()
+    expect(section.get_by_label("_batch_id")).to_have_value(batch.batch_id)
+    expect(section.locator("[data-origin]")).to_contain_text("Not every sink has acknowledged the batch yet")
+    page.screenshot(path=Path(os.environ.get("PICTURES", tmp_path)) / "origin.png")
+
+
+def test_sources_without_a_supervisor_have_no_origins(site: Site, see: OpenPage) -> None:
+    page = see(site.at("orders", partition="delivered/1.json.gz"))
+    expect(page.get_by_role("dialog")).to_contain_text("Acknowledgment sets")
+    expect(page.get_by_role("link", name="Origin and sinks")).to_have_count(0)
 
 
 def test_spec_is_submitted_with_a_reason(site: Site, supervise: Supervise, see: OpenPage, visits: Visits) -> None:

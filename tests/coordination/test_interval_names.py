@@ -1,0 +1,33 @@
+"""The names of the sources that hold the leases of intervals."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from airflow_provider_coordination.coordination.interval_names import IntervalName, read_interval_name
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("source", ["clicks", "a@b", "clicks@2026-01-01T00:00:00Z--2026-01-02T00:00:00Z", "a\nb"])
+@pytest.mark.parametrize("length", [timedelta(hours=1), timedelta(microseconds=120)])
+def test_name_of_an_interval_is_read_again(source: str, length: timedelta) -> None:
+    name = IntervalName(source=source, start=NOON, end=NOON + length)
+    assert read_interval_name(str(name)) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "clicks",
+        "clicks@2026-01-01T00:00:00Z",
+        "@2026-01-01T00:00:00Z--2026-01-02T00:00:00Z",
+        "clicks@2026-01-02T00:00:00Z--2026-01-01T00:00:00Z",
+        "clicks@2026-13-01T00:00:00Z--2026-14-01T00:00:00Z",
+        "clicks@2026-01-01T00:00:00--2026-01-02T00:00:00",
+    ],
+)
+def test_other_names_are_no_intervals(name: str) -> None:
+    assert read_interval_name(name) is None
