@@ -83,6 +83,19 @@ def test_table_begins_with_trouble_and_sorts_on_request(site: Site, see: OpenPag
     assert filters(page) == {}
 
 
+def test_shift_selects_a_range_after_rows_have_moved(site: Site, see: OpenPage, source: Callable[..., str]) -> None:
+    name = source(**dict.fromkeys("bcdef", lambda p: p))
+    page = see(site.at(name, order="key"))
+    page.get_by_role("checkbox", name="Select c", exact=True).check()
+    site.scenery.make(name, {"a": lambda p: p})
+    page.mouse.move(5, 5)
+    expect(keys(page)).to_have_count(6)
+    page.get_by_role("checkbox", name="Select e", exact=True).click(modifiers=["Shift"])
+
+    expect(page.get_by_role("toolbar")).to_contain_text("3 selected")
+    expect(page.get_by_role("checkbox", name="Select d", exact=True)).to_be_checked()
+
+
 def test_partition_shows_its_holding_time_until_expiry(site: Site, see: OpenPage) -> None:
     page = see(site.at("orders"))
 
