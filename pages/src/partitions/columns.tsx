@@ -64,11 +64,14 @@ export function columnsOf(onOpen: (key: string) => void) {
       cell: ({ row }) => <Time row={row.original} />,
       meta: { track: "148px", align: "end", isInHead: true },
     }),
-    columns.display({
+    columns.accessor("lag", {
       id: "lag",
-      header: "Lag",
+      header: ({ column }) => (
+        <SortButton column={column} title="Lag" hint="The longest lag first, unknown lags last" />
+      ),
       cell: ({ row }) => lagText(row.original.lag),
-      meta: { track: "84px", align: "end" },
+      sortDescFirst: true,
+      meta: { track: "84px", align: "end", isInHead: true },
     }),
     columns.display({
       id: "progress",
