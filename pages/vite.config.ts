@@ -1,4 +1,4 @@
-import { defineConfig } from "vite";
+import { defineConfig, esmExternalRequirePlugin } from "vite";
 
 /** Airflow's UI shares these with its plugins; everything else is bundled. */
 const SHARED = {
@@ -17,7 +17,8 @@ export default defineConfig({
     license: { fileName: "licenses.txt" },
     lib: { entry: "src/main.tsx", name: "AirflowPlugin", formats: ["umd"], fileName: () => "coordination.js" },
     rolldownOptions: {
-      external: Object.keys(SHARED),
+      // Packages in CommonJS require React; a browser has no `require`.
+      plugins: [esmExternalRequirePlugin({ external: Object.keys(SHARED) })],
       output: { globals: SHARED },
     },
   },

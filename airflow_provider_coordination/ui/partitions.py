@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -42,7 +40,9 @@ from airflow_provider_coordination.sources.kinds import (
 )
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.bodies import NO_NUL, Key, PartitionRow, TransitionFacts, details_of, row_of
-from airflow_provider_coordination.ui.store_queries import SOURCE, Queries, query_response
+from airflow_provider_coordination.ui.page_tokens import read_token, token_refused, write_token
+from airflow_provider_coordination.ui.partitions_by_lag import LagCursor, page_by_lag
+from airflow_provider_coordination.ui.store_queries import EXPENSIVE, SOURCE, Queries, query_response
 
 LISTED = (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED, PartitionStatus.COMPLETED)
 """The order of statuses in a list: what is in work first, what is done last."""
@@ -56,6 +56,8 @@ class ListOrder(StrEnum):
     PRIORITY = "priority"
     """By status, and in each the oldest first."""
     KEY = "key"
+    LAG = "lag"
+    """By how far they are behind; those whose lag is unknown last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +96,10 @@ URGENCY = (
 
 
 def segments(order: ListOrder, *, descending: bool) -> Sequence[Segment]:
-    """Return the segments of an order.
+    """Return the segments of an order that follows indexes of the store.
 
     :raises HTTPException: if the order has one direction only, and the other one is requested.
+    :raises ValueError: if the order follows no index.
     """
     match order:
         case ListOrder.KEY:
@@ -108,6 +111,8 @@ def segments(order: ListOrder, *, descending: bool) -> Sequence[Segment]:
             if descending:
                 raise HTTPException(422, "query.descending: order 'urgency' has one direction only; leave it out")
             return URGENCY
+        case ListOrder.LAG:
+            raise ValueError(f"order {order.value!r} follows no index of the store; use page_by_lag")
 
 
 @dataclass(frozen=True)
@@ -125,8 +130,7 @@ class Cursor:
 
     def write(self, order: ListOrder) -> str:
         """Return the cursor as opaque text."""
-        parts = [order.value, self.segment, self.position, self.ended]
-        return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
+        return write_token(order.value, self.segment, self.position, self.ended)
 
     @classmethod
     def read(cls, text: str | None, order: ListOrder, *, descending: bool) -> Cursor:
@@ -137,21 +141,17 @@ class Cursor:
         if text is None:
             return cls()
         try:
-            name, segment, position, ended = json.loads(
-                base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-            )
+            segment, position, ended = read_token(text, order.value)
             order_segments = segments(order, descending=descending)
-            if name != order.value or not isinstance(segment, int) or not 0 <= segment < len(order_segments):
-                raise ValueError
+            if not isinstance(segment, int) or not 0 <= segment < len(order_segments) or not isinstance(ended, dict):
+                raise ValueError(text)
             return cls(
                 segment,
                 None if position is None else _position(position, order_segments[segment].order),
-                {PartitionStatus(status): _position(each, SortOrder.PRIORITY) for status, each in dict(ended).items()},
+                {PartitionStatus(status): _position(each, SortOrder.PRIORITY) for status, each in ended.items()},
             )
         except (ConfigurationError, ValueError, TypeError, RecursionError):
-            raise HTTPException(
-                422, "query.after: not the 'next' of a page in this order; start again without it"
-            ) from None
+            raise token_refused() from None
 
 
 def page_of(
@@ -280,7 +280,11 @@ async def partitions(
     after: Annotated[str | None, Query(max_length=8192)] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
-    """Return a page of the partitions that match all filters."""
+    """Return a page of the partitions that match all filters.
+
+    The order `lag` follows no index: each page reads all matching partitions, up to 20,000, and sorts them. The result
+    is reused for ten times as long as that took.
+    """
     wanted = Filter(
         statuses=_statuses(status, parked=parked, expired=expired, owner=owner),
         prefix=prefix,
@@ -289,22 +293,46 @@ async def partitions(
         parked=parked,
         failing=failing,
     )
-    cursor = Cursor.read(after, order, descending=descending)
+    page_after = _page_reader(order, after, descending=descending, limit=limit)
 
     def read_page(view: SourceView) -> PartitionPage:
         now = view.clock.now()
         filtered = replace(wanted, expired_by=now) if expired else wanted
-        page, following = page_of(view, filtered, order, cursor, descending=descending, limit=limit)
-        return PartitionPage(
-            as_of=now,
-            partitions=[row_of(each, now) for each in page],
-            next=None if following is None else following.write(order),
-        )
+        page, following = page_after(view, filtered)
+        return PartitionPage(as_of=now, partitions=[row_of(each, now) for each in page], next=following)
 
     what = ("partitions", source, wanted, expired, order, descending, after, limit)
     return await query_response(
-        queries, connection_id, what, lambda: queries.stores.query_source(connection_id, source, read_page)
+        queries,
+        connection_id,
+        what,
+        lambda: queries.stores.query_source(connection_id, source, read_page),
+        cooldown=EXPENSIVE if order is ListOrder.LAG else 1.0,
     )
+
+
+def _page_reader(
+    order: ListOrder, after: str | None, *, descending: bool, limit: int
+) -> Callable[[SourceView, Filter], tuple[list[Partition], str | None]]:
+    """Return the function that reads a page, and the token of the next one.
+
+    :raises HTTPException: if the token of the page, or the direction, does not belong to the order.
+    """
+    if order is ListOrder.LAG:
+        lag_cursor = LagCursor.read(after)
+
+        def by_lag(view: SourceView, wanted: Filter) -> tuple[list[Partition], str | None]:
+            page, following = page_by_lag(view, wanted, lag_cursor, descending=descending, limit=limit)
+            return page, None if following is None else following.write()
+
+        return by_lag
+    cursor = Cursor.read(after, order, descending=descending)
+
+    def by_index(view: SourceView, wanted: Filter) -> tuple[list[Partition], str | None]:
+        page, following = page_of(view, wanted, order, cursor, descending=descending, limit=limit)
+        return page, None if following is None else following.write(order)
+
+    return by_index
 
 
 async def partition(queries: Queries, connection_id: str, source: str, key: Key) -> Response:

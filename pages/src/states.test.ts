@@ -2,7 +2,7 @@
 
 import { expect, test } from "vitest";
 
-import { bySeverity, byUrgency, connectionRank, fillOf, inOrder, segmentsOf, stateOf, STATES } from "./states";
+import { bySeverity, byUrgency, connectionRank, fillOf, segmentsOf, stateOf, STATES } from "./states";
 
 const CARD = {
   source: "clicks",
@@ -77,9 +77,4 @@ test("every state has a name, a colour and a meaning", () => {
     expect(state.label && state.meaning, name).toBeTruthy();
     expect(fillOf(state.palette)).toMatch(/^var\(--chakra-colors-[a-z]+-(solid|500)\)$/);
   }
-});
-
-test("cards keep the order in which they were shown, and new ones come last", () => {
-  const cards = ["new", "a", "b"].map((source) => ({ ...CARD, source }));
-  expect(inOrder(cards, ["b", "gone", "a"]).map((card) => card.source)).toEqual(["b", "a", "new"]);
 });

@@ -169,22 +169,11 @@ export function worstLevel(card: SourceCard) {
 export function byUrgency(cards: SourceCard[]) {
   return [...cards].sort(
     (a, b) =>
-      rankOf(a) - rankOf(b) ||
+      levelRank(a) - levelRank(b) ||
       b.alarms.length - a.alarms.length ||
       (b.lag ?? -1) - (a.lag ?? -1) ||
       a.source.localeCompare(b.source),
   );
-}
-
-/**
- * Return cards in the order in which they were shown, new ones last.
- *
- * @param shown the sources, in order
- */
-export function inOrder(cards: SourceCard[], shown: string[]) {
-  const places = new Map(shown.map((source, place) => [source, place]));
-  const placeOf = (card: SourceCard) => places.get(card.source) ?? shown.length;
-  return [...cards].sort((a, b) => placeOf(a) - placeOf(b) || a.source.localeCompare(b.source));
 }
 
 /**
@@ -196,10 +185,11 @@ export function inOrder(cards: SourceCard[], shown: string[]) {
 export function connectionRank(connection: ConnectionRow, cards: SourceCard[], isUnhealthy = false) {
   if (connection.problem !== null) return -1;
   if (isUnhealthy) return 0;
-  return Math.min(LEVELS.length, ...cards.map(rankOf));
+  return Math.min(LEVELS.length, ...cards.map(levelRank));
 }
 
-function rankOf(card: SourceCard) {
+/** Return the rank of a source's worst alarm: the lower, the worse. */
+export function levelRank(card: SourceCard) {
   const level = worstLevel(card);
   return level === null ? LEVELS.length : LEVELS.indexOf(level);
 }

@@ -62,28 +62,17 @@ export type Layout = {
 /** A holding in the chart of the timeline. */
 export type Bar = { holding: HoldingFacts; x: number; width: number; startsBefore: boolean; endsAfter: boolean };
 
-/**
- * A column of a table of rows: `track` is its width as a column of a grid, and `align` is "end" for numbers. Columns
- * must not change between renderings.
- */
-export type RowsColumn = {
-  name: string;
-  title?: string;
-  track: string;
-  align?: string;
-  cell: (row: Row, isSelected: boolean) => Content;
-};
-
 /** A page of a long list: `after` is its start, `next` the start of the following page; null if there is none. */
 export type ListPage = { after: string | null; next: string | null; rows: Row[]; heldBack: number };
 
-/** A column of a small table. */
+/** A column of a small table. A table can be sorted by columns with a `value`; rows without one come last. */
 export type Column<Of> = {
   name: string;
   title: string;
   align?: string;
   width?: string;
   maxW?: string;
+  value?: (row: Of) => string | number | null | undefined;
   cell: (row: Of) => Content;
 };
 

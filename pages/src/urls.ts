@@ -87,7 +87,7 @@ const ALARM_TARGETS: Record<Alarm["about"], [string, Record<string, Parameter>]>
   expired: ["partitions", { expired: true }],
   failing: ["partitions", { failing: true }],
   waiting: ["partitions", { status: ["UNASSIGNED"], order: "priority" }],
-  lag: ["partitions", { status: ["ASSIGNED", "UNASSIGNED"], order: "priority" }],
+  lag: ["partitions", { status: ["ASSIGNED", "UNASSIGNED"], order: "lag", descending: true }],
   overdue: ["acknowledgments", {}],
   suspended: ["partitions", {}],
   supervisor: ["supervisor", {}],

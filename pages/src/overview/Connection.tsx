@@ -7,19 +7,22 @@ import { LiveContent } from "../components/LiveContent";
 import { ProblemPart } from "../components/ProblemPart";
 import { plural } from "../format/text";
 import type { Found, Live } from "../types";
-import { Cards } from "./Cards";
+import { Sources } from "./Sources";
 import { Supervisors } from "./Supervisors";
+import type { OverviewChoices } from "./choices";
 
 export function Connection({
   connection,
   show,
   search,
+  choices,
   isAlone,
   onLive,
 }: {
   connection: ConnectionRow;
   show: "sources" | "supervisors";
   search: string;
+  choices: OverviewChoices;
   isAlone: boolean;
   onLive: (connection: string, live: Live<Found> | null) => void;
 }) {
@@ -59,13 +62,14 @@ export function Connection({
         <LiveContent live={live} what={show} isPart connection={id} rows={3}>
           {(found) =>
             show === "sources" ? (
-              <Cards key={show} cards={found.sources ?? []} search={search} />
+              <Sources key={show} connection={id} cards={found.sources ?? []} search={search} choices={choices} />
             ) : (
               <Supervisors
                 key={show}
                 connection={connection}
                 statuses={found.supervisors ?? []}
                 search={search}
+                choices={choices}
                 refresh={live.refresh}
               />
             )

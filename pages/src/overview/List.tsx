@@ -4,21 +4,36 @@ import type { JobStatus, SupervisorWithVerbs } from "../api/schema";
 import { PageLink } from "../components/PageLink";
 import { countText, rateText, roughText } from "../format/text";
 import { lagOf } from "../supervisor/records";
+import { displayStateOf } from "../states";
 import { SmallTable } from "../table/SmallTable";
 import { dagPath, pathOf } from "../urls";
 import { StateCell } from "./StateCell";
+import type { OverviewChoices } from "./choices";
 
-export function List({ connection, statuses }: { connection: string; statuses: SupervisorWithVerbs[] }) {
+export function List({
+  connection,
+  statuses,
+  choices,
+}: {
+  connection: string;
+  statuses: SupervisorWithVerbs[];
+  choices: OverviewChoices;
+}) {
+  // They are sorted by urgency: a state is the worse, the earlier the first supervisor in it.
+  const states = [...new Set(statuses.map(displayStateOf))];
   return (
     <SmallTable
       label={`Supervisors of ${connection}`}
       rows={statuses}
       keyOf={(status) => status.source}
       narrowBelow={860}
+      sorting={choices.sorting}
+      onSort={choices.onSort}
       columns={[
         {
           name: "source",
           title: "Source",
+          value: (status) => status.source,
           cell: (status) => (
             <Box minW={0}>
               <PageLink
@@ -41,6 +56,7 @@ export function List({ connection, statuses }: { connection: string; statuses: S
         {
           name: "state",
           title: "State",
+          value: (status) => -states.indexOf(displayStateOf(status)),
           maxW: "440px",
           cell: (status) => <StateCell status={status} />,
         },
@@ -48,29 +64,54 @@ export function List({ connection, statuses }: { connection: string; statuses: S
           name: "jobs",
           title: "Jobs",
           align: "end",
+          value: runningJobs,
           cell: (status) => {
-            const running = status.jobs.filter((job: JobStatus) => job.state === "RUNNING").length;
+            const running = runningJobs(status);
             return status.task_count.wanted
               ? `${running} of ${countText(status.task_count.wanted)}`
               : countText(running);
           },
         },
-        { name: "lag", title: "Lag", align: "end", cell: (status) => lagOf(status.lag.oldest_ms) },
+        {
+          name: "lag",
+          title: "Lag",
+          align: "end",
+          value: (status) => status.lag.oldest_ms,
+          cell: (status) => lagOf(status.lag.oldest_ms),
+        },
         {
           name: "records",
           title: "Records, 5 min",
           align: "end",
+          value: (status) => status.stats.rates["5m"]?.processed,
           cell: (status) => `${roughText(Math.round(status.stats.rates["5m"]?.processed ?? 0))}/s`,
         },
         {
           name: "bytes",
           title: "Bytes, 5 min",
           align: "end",
+          value: (status) => status.stats.rates["5m"]?.processed_bytes,
           cell: (status) => rateText(status.stats.rates["5m"]?.processed_bytes ?? 0),
         },
-        { name: "partitions", title: "Partitions", align: "end", cell: (status) => countText(status.partitions.open) },
-        { name: "spec", title: "Spec", align: "end", cell: (status) => `version ${status.spec_version}` },
+        {
+          name: "partitions",
+          title: "Partitions",
+          align: "end",
+          value: (status) => status.partitions.open,
+          cell: (status) => countText(status.partitions.open),
+        },
+        {
+          name: "spec",
+          title: "Spec",
+          align: "end",
+          value: (status) => status.spec_version,
+          cell: (status) => `version ${status.spec_version}`,
+        },
       ]}
     />
   );
+}
+
+function runningJobs(status: SupervisorWithVerbs) {
+  return status.jobs.filter((job: JobStatus) => job.state === "RUNNING").length;
 }

@@ -18,6 +18,7 @@ import { connectionRank, isUnhealthy } from "../states";
 import type { Found, Live, Parameter } from "../types";
 import { withParameters } from "../urls";
 import { Connection } from "./Connection";
+import { rememberView, sortingOf, sortTextOf, viewOf } from "./choices";
 
 /** The page. */
 export function Overview() {
@@ -26,6 +27,7 @@ export function Overview() {
   const parameters = new URLSearchParams(search);
   const only = parameters.get("connection");
   const show = parameters.get("show") === "supervisors" ? "supervisors" : "sources";
+  const view = viewOf(parameters, globalThis.localStorage);
   const live = useLive<Connections>("connections", { every: 30 });
   const [known, onLive] = useResponses();
   const worst = known.find(([, each]) => each.problem !== null) ?? known[0];
@@ -46,7 +48,7 @@ export function Overview() {
   return (
     <>
       <Flex justify="space-between" align="center" gap={3} mb={4} wrap="wrap">
-        <Flex gap={4} align="center">
+        <Flex columnGap={4} rowGap={2} align="center" wrap="wrap">
           <Heading as="h1" size="xl">
             Ingestion
           </Heading>
@@ -57,8 +59,22 @@ export function Overview() {
               ["sources", "Sources"],
               ["supervisors", "Supervisors"],
             ]}
-            onChange={(name) => change({ show: name === "sources" ? null : name })}
+            onChange={(name) => change({ show: name === "sources" ? null : name, sort: null })}
           />
+          {show === "sources" && (
+            <Choice
+              label="View"
+              value={view}
+              options={[
+                ["cards", "Cards"],
+                ["table", "Table"],
+              ]}
+              onChange={(name) => {
+                rememberView(name, globalThis.localStorage);
+                change({ as: name === "table" ? name : null, sort: null });
+              }}
+            />
+          )}
         </Flex>
         <Flex gap={3} align="center" flex={{ base: "1 1 100%", md: "0 1 auto" }}>
           <InputGroup startElement={<Icon name="search" />} maxW={{ md: "260px" }}>
@@ -104,6 +120,11 @@ export function Overview() {
             connection={connection}
             show={show}
             search={text}
+            choices={{
+              view,
+              sorting: sortingOf(parameters),
+              onSort: (sorting) => change({ sort: sortTextOf(sorting) }),
+            }}
             onLive={onLive}
             isAlone={connections.length === 1}
           />

@@ -8,16 +8,19 @@ import { plural } from "../format/text";
 import { VerbsForAll } from "../supervisor/VerbsForAll";
 import { isUnhealthy, supervisorsByUrgency } from "../states";
 import { List } from "./List";
+import type { OverviewChoices } from "./choices";
 
 export function Supervisors({
   connection,
   statuses,
   search,
+  choices,
   refresh,
 }: {
   connection: ConnectionRow;
   statuses: SupervisorWithVerbs[];
   search: string;
+  choices: OverviewChoices;
   refresh: () => void;
 }) {
   if (statuses.length === 0) {
@@ -47,7 +50,7 @@ export function Supervisors({
       {found.length === 0 ? (
         <EmptyState title="No supervisor matches" text={`No source name contains “${search}”.`} kind="empty" />
       ) : (
-        <List connection={connection.connection_id} statuses={supervisorsByUrgency(found)} />
+        <List connection={connection.connection_id} statuses={supervisorsByUrgency(found)} choices={choices} />
       )}
     </>
   );

@@ -59,5 +59,5 @@ export function queryOf(parameters: URLSearchParams) {
  */
 export function orderOf(parameters: URLSearchParams) {
   const order = parameters.get("order") ?? "";
-  return ["key", "priority"].includes(order) ? order : "urgency";
+  return ["key", "priority", "lag"].includes(order) ? order : "urgency";
 }

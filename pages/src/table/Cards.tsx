@@ -1,26 +1,28 @@
 import { Box, Grid, Stack, Text } from "@chakra-ui/react";
 
 import type { Column } from "../types";
+import type { RowOf } from "./features";
 
-export function Cards({
+export function Cards<Of extends object>({
   label,
   columns,
   rows,
-  keyOf,
+  ...pointing
 }: {
   label: string;
-  columns: Column<any>[];
-  rows: any[];
-  keyOf: (row: any) => string;
+  columns: Column<Of>[];
+  rows: RowOf<Of>[];
+  onPointerEnter: () => void;
+  onPointerLeave: () => void;
 }) {
   const [first, ...others] = columns;
   return (
-    <Stack as="ul" gap={3} listStyleType="none" aria-label={label}>
+    <Stack as="ul" gap={3} listStyleType="none" aria-label={label} {...pointing}>
       {rows.map((row) => (
         <Box
           as="li"
-          key={keyOf(row)}
-          data-row={keyOf(row)}
+          key={row.id}
+          data-row={row.id}
           borderWidth={1}
           borderColor="border.emphasized"
           borderRadius="md"
@@ -29,7 +31,7 @@ export function Cards({
           fontSize="sm"
         >
           <Box fontWeight="medium" mb={2} minW={0}>
-            {first.cell(row)}
+            {first.cell(row.original)}
           </Box>
           <Grid
             as="dl"
@@ -44,7 +46,7 @@ export function Cards({
                   {column.title}
                 </Text>
                 <Box as="dd" m={0} minW={0} fontVariantNumeric="tabular-nums">
-                  {column.cell(row)}
+                  {column.cell(row.original)}
                 </Box>
               </Box>
             ))}

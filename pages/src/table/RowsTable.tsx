@@ -7,12 +7,17 @@
  */
 
 import { Box, Grid } from "@chakra-ui/react";
+import { flexRender } from "@tanstack/react-table";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent } from "react";
+import { flushSync } from "react-dom";
 
 import { useSize } from "../components/useSize";
-import type { Content, Row, RowsColumn } from "../types";
+import type { Content, Row } from "../types";
 import { DrawnRow } from "./DrawnRow";
-import { anchoredTop, topToShow, visibleRows } from "./virtualRows";
+import { anchoredTop } from "./anchoredTop";
+import { ariaSort } from "./ariaSort";
+import type { RowOf, TableOf } from "./features";
+import { useRowWindow } from "./useRowWindow";
 
 const HEAD = 36;
 /** The width of all columns at their narrowest, with gaps. Below it the table scrolls sideways. */
@@ -47,22 +52,18 @@ const ROWS = {
 
 /**
  * @param props `name` identifies a list: another list is shown from its start. `isBusy` is whether the rows are still those of the
- *     list before. `total` is -1 if it is not known. `heads` has the changing headers by the names of columns; these
- *     columns are visible on narrow screens too. `onSight` gets the visible rows, `onStill` whether no row may move
+ *     list before. `total` is -1 if it is not known. `onSight` gets the visible rows, `onStill` whether no row may move
  *     because the user points at one
  */
 export function RowsTable({
+  table,
   name,
   label,
-  columns,
-  heads,
-  rows,
   total,
   rowHeight: wideHeight,
   narrowBelow,
   narrowHeight,
   narrowRow,
-  selectedKeys,
   openKey,
   onSight,
   onStill,
@@ -70,17 +71,14 @@ export function RowsTable({
   isBusy,
   end,
 }: {
+  table: TableOf<Row>;
   name: string;
   label: string;
-  columns: RowsColumn[];
-  heads: Record<string, { title: Content; sort?: "ascending" | "descending" | "other" | "none" }>;
-  rows: Row[];
   total: number;
   rowHeight: number;
-  selectedKeys: { has: (key: string) => boolean };
   narrowBelow: number;
   narrowHeight: number;
-  narrowRow: (row: Row, isSelected: boolean) => Content;
+  narrowRow: (row: RowOf<Row>) => Content;
   openKey: string | null;
   onSight: (first: number, end: number) => void;
   onStill: (still: boolean) => void;
@@ -90,69 +88,56 @@ export function RowsTable({
 }) {
   const [size, measure] = useSize();
   const scroller = useRef<HTMLElement>(null);
-  const [top, setTop] = useState(0);
   const [focused, setFocused] = useState<string | null>(null);
   const isNarrow = size.width > 0 && size.width < narrowBelow;
   const rowHeight = isNarrow ? narrowHeight : wideHeight;
-  const keys = useMemo(() => rows.map((row) => row.partition_key), [rows]);
-  const attach = useCallback((element: HTMLElement | null) => {
-    scroller.current = element;
-    measure(element);
-  }, []);
+  const { rows } = table.getRowModel();
+  const keys = useMemo(() => rows.map((row) => row.id), [rows]);
+  const attach = useCallback(
+    (element: HTMLElement | null) => {
+      scroller.current = element;
+      measure(element);
+    },
+    [measure],
+  );
+  const focusedAt = focused === null ? -1 : keys.indexOf(focused);
+  const list = useRowWindow({ scroller, keys, rowHeight, head: HEAD, kept: focusedAt });
+  const drawn = list.getVirtualItems();
 
-  // Rows that come or go above do not move those in sight.
-  const before = useRef({ keys, rowHeight });
+  const before = useRef({ name, keys, rowHeight });
   useLayoutEffect(() => {
     const was = before.current;
-    before.current = { keys, rowHeight };
-    const element = scroller.current;
-    // `top`, as reading it from the element would force a layout before the first rows are painted.
-    if (element === null || top === 0 || was.rowHeight !== rowHeight || was.keys[0] === undefined) return;
-    const wanted = anchoredTop({ top: element.scrollTop, rowHeight, before: was.keys, after: keys });
-    if (wanted !== element.scrollTop) element.scrollTop = wanted;
-  }, [rows]);
+    before.current = { name, keys, rowHeight };
+    if (was.name !== name) {
+      list.scrollToOffset(0);
+      return;
+    }
+    // Rows that come or go above do not move those in sight.
+    const top = list.scrollOffset ?? 0;
+    if (top === 0 || was.rowHeight !== rowHeight) return;
+    const wanted = anchoredTop({ top, rowHeight, before: was.keys, after: keys });
+    if (wanted !== top) list.scrollToOffset(wanted);
+  }, [list, name, keys, rowHeight]);
 
-  const shown = useRef(name);
-  useLayoutEffect(() => {
-    if (shown.current === name) return;
-    shown.current = name;
-    if (scroller.current !== null) scroller.current.scrollTop = 0;
-    setTop(0);
-  }, [name]);
-
-  const height = size.height - HEAD;
-  const sight = visibleRows({ top, height, rowHeight, count: rows.length });
-  useEffect(() => onSight(sight.first, sight.end), [sight.first, sight.end, rows.length, onSight]);
+  const [first, beyond] = list.range === null ? [0, 0] : [list.range.startIndex, list.range.endIndex + 1];
+  useEffect(() => onSight(first, beyond), [first, beyond, rows.length, onSight]);
   useEffect(() => () => onStill(false), [onStill]);
 
-  const drawn: number[] = [];
-  for (let at = sight.first; at < sight.end; at += 1) drawn.push(at);
-  const focusedAt = focused === null ? -1 : keys.indexOf(focused);
-  if (focusedAt >= 0 && (focusedAt < sight.first || focusedAt >= sight.end)) drawn.push(focusedAt);
-
   const goTo = (at: number) => {
-    const element = scroller.current;
-    const to = Math.min(rows.length - 1, Math.max(0, at));
-    if (element === null || to < 0) return;
-    const wanted = topToShow({ index: to, top: element.scrollTop, height, rowHeight });
-    if (wanted !== null) element.scrollTop = wanted;
-    setFocused(keys[to]);
-    // The row is drawn when its number is known.
-    requestAnimationFrame(() =>
-      requestAnimationFrame(() =>
-        (element.querySelector(`[data-at="${to}"] [data-opens]`) as HTMLElement | null)?.focus({
-          preventScroll: true,
-        }),
-      ),
-    );
+    const to = Math.min(keys.length - 1, Math.max(0, at));
+    if (to < 0) return;
+    list.scrollToIndex(to);
+    // The row with the focus is drawn, wherever it is.
+    flushSync(() => setFocused(keys[to]));
+    scroller.current?.querySelector<HTMLElement>(`[data-at="${to}"] [data-opens]`)?.focus({ preventScroll: true });
   };
 
   const onKeyDown = (event: KeyboardEvent<HTMLElement>) => {
     if ((event.target as Element).closest("input:not([type=checkbox]), select, textarea") !== null) return;
     // Keyboard users start at the first visible row.
-    const topRow = Math.ceil(top / rowHeight);
+    const topRow = Math.ceil((list.scrollOffset ?? 0) / rowHeight);
     const [at, down] = focusedAt < 0 ? [topRow, topRow] : [focusedAt, focusedAt + 1];
-    const page = Math.max(1, Math.floor(height / rowHeight) - 1);
+    const page = Math.max(1, Math.floor((size.height - HEAD) / rowHeight) - 1);
 
     const steps: Record<string, number> = {
       ArrowDown: down,
@@ -173,7 +158,9 @@ export function RowsTable({
     Object.assign(still.current, what);
     onStill(still.current.pointer || still.current.keyboard);
   };
-  const template = columns.map((column) => column.track).join(" ");
+  const [{ headers }] = table.getHeaderGroups();
+  const columns = table.getAllLeafColumns();
+  const template = columns.map((column) => column.columnDef.meta?.track).join(" ");
   return (
     <Box
       ref={attach}
@@ -193,7 +180,6 @@ export function RowsTable({
       fontSize="sm"
       outlineOffset="-2px"
       overflowAnchor="none"
-      onScroll={(event) => setTop(event.currentTarget.scrollTop)}
       onPointerEnter={(event) => event.pointerType !== "touch" && change({ pointer: true })}
       onPointerLeave={() => change({ pointer: false })}
       onFocus={(event) => {
@@ -212,7 +198,7 @@ export function RowsTable({
           <Grid
             role="row"
             aria-rowindex={1}
-            templateColumns={isNarrow ? "20px auto 1fr auto" : template}
+            templateColumns={isNarrow ? "20px auto 1fr auto auto" : template}
             h={`${HEAD}px`}
             alignItems="center"
             px={3}
@@ -223,21 +209,24 @@ export function RowsTable({
             fontWeight="semibold"
             fontSize="xs"
           >
-            {columns.map((column) => (
-              <Box
-                key={column.name}
-                role="columnheader"
-                aria-sort={heads[column.name]?.sort}
-                display="flex"
-                alignItems="center"
-                justifyContent={column.align === "end" ? "flex-end" : "flex-start"}
-                minW={0}
-                whiteSpace="nowrap"
-                {...(isNarrow && heads[column.name] === undefined ? { srOnly: true } : {})}
-              >
-                {heads[column.name]?.title ?? column.title}
-              </Box>
-            ))}
+            {headers.map((header) => {
+              const { meta } = header.column.columnDef;
+              return (
+                <Box
+                  key={header.id}
+                  role="columnheader"
+                  aria-sort={ariaSort(header.column)}
+                  display="flex"
+                  alignItems="center"
+                  justifyContent={meta?.align === "end" ? "flex-end" : "flex-start"}
+                  minW={0}
+                  whiteSpace="nowrap"
+                  {...(isNarrow && !meta?.isInHead ? { srOnly: true } : {})}
+                >
+                  {flexRender(header.column.columnDef.header, header.getContext())}
+                </Box>
+              );
+            })}
           </Grid>
         </Box>
         <Box
@@ -247,19 +236,20 @@ export function RowsTable({
           minW={isNarrow ? undefined : NARROWEST}
           opacity={isBusy ? 0.6 : undefined}
           transition={isBusy ? "opacity 0.1s 0.4s" : undefined}
-          style={{ height: rows.length * rowHeight }}
+          style={{ height: list.getTotalSize() }}
         >
-          {drawn.map((at) => (
+          {drawn.map(({ index, start }) => (
             <DrawnRow
-              key={keys[at]}
-              at={at}
-              row={rows[at]}
+              key={keys[index]}
+              at={index}
+              top={start - HEAD}
+              row={rows[index]}
               columns={columns}
               template={template}
               height={rowHeight}
               narrowRow={isNarrow ? narrowRow : null}
-              isSelected={selectedKeys.has(keys[at])}
-              isOpen={openKey === keys[at]}
+              isSelected={rows[index].getIsSelected()}
+              isOpen={openKey === keys[index]}
               onOpen={onOpen}
             />
           ))}

@@ -1,17 +1,23 @@
 import { Box, Table } from "@chakra-ui/react";
 
 import type { Column } from "../types";
+import { SortButton } from "./SortButton";
+import { ariaSort } from "./ariaSort";
+import type { RowOf, TableOf } from "./features";
 
-export function Wide({
+export function Wide<Of extends object>({
   label,
+  table,
   columns,
   rows,
-  keyOf,
+  ...pointing
 }: {
   label: string;
-  columns: Column<any>[];
-  rows: any[];
-  keyOf: (row: any) => string;
+  table: TableOf<Of>;
+  columns: Column<Of>[];
+  rows: RowOf<Of>[];
+  onPointerEnter: () => void;
+  onPointerLeave: () => void;
 }) {
   return (
     <Box
@@ -27,25 +33,26 @@ export function Wide({
       <Table.Root size="sm" aria-label={label}>
         <Table.Header bg="bg.muted">
           <Table.Row bg="bg.muted">
-            {columns.map((column) => (
+            {table.getFlatHeaders().map(({ id, column }, at) => (
               <Table.ColumnHeader
-                key={column.name}
-                as={column.title ? "th" : "td"}
-                scope={column.title ? "col" : undefined}
-                textAlign={column.align ?? "start"}
+                key={id}
+                as={columns[at].title ? "th" : "td"}
+                scope={columns[at].title ? "col" : undefined}
+                aria-sort={ariaSort(column)}
+                textAlign={columns[at].align ?? "start"}
                 color="fg.muted"
                 fontSize="xs"
                 whiteSpace="nowrap"
-                w={column.width}
+                w={columns[at].width}
               >
-                {column.title}
+                {column.getCanSort() ? <SortButton column={column} title={columns[at].title} /> : columns[at].title}
               </Table.ColumnHeader>
             ))}
           </Table.Row>
         </Table.Header>
-        <Table.Body>
+        <Table.Body {...pointing}>
           {rows.map((row) => (
-            <Table.Row key={keyOf(row)} data-row={keyOf(row)} bg="transparent" _hover={{ bg: "bg.muted" }}>
+            <Table.Row key={row.id} data-row={row.id} bg="transparent" _hover={{ bg: "bg.muted" }}>
               {columns.map((column) => (
                 <Table.Cell
                   key={column.name}
@@ -56,7 +63,7 @@ export function Wide({
                   whiteSpace={column.align === "end" ? "nowrap" : undefined}
                   maxW={column.maxW ?? "360px"}
                 >
-                  {column.cell(row)}
+                  {column.cell(row.original)}
                 </Table.Cell>
               ))}
             </Table.Row>

@@ -1,11 +1,12 @@
 import { Box, Flex } from "@chakra-ui/react";
 import { useCallback, useMemo, useRef, useState, type KeyboardEvent } from "react";
+import { flushSync } from "react-dom";
 
 import type { Timeline } from "../api/schema";
 import { PointerDetails } from "../chart/PointerDetails";
 import { useSize } from "../components/useSize";
 import { useZone } from "../format/clock";
-import { topToShow, visibleRows } from "../table/virtualRows";
+import { useRowWindow } from "../table/useRowWindow";
 import { About } from "./About";
 import { Lane } from "./Lane";
 import { firstBar, HEAD, LABEL, nextBar, pointedBar, TEXT } from "./bars";
@@ -16,13 +17,15 @@ export function Chart({ response, onOpen }: { response: Timeline; onOpen: (key: 
   const zone = useZone();
   const [size, measure] = useSize();
   const scroller = useRef<HTMLElement>(null);
-  const [top, setTop] = useState(0);
   const [pointed, setPointed] = useState<string | null>(null);
   const [active, setActive] = useState("0 0");
-  const attach = useCallback((element: HTMLElement | null) => {
-    scroller.current = element;
-    measure(element);
-  }, []);
+  const attach = useCallback(
+    (element: HTMLElement | null) => {
+      scroller.current = element;
+      measure(element);
+    },
+    [measure],
+  );
   const isNarrow = size.width < 640;
   const laneHeight = isNarrow ? 46 : 28;
   const labelWidth = isNarrow ? 0 : LABEL;
@@ -37,7 +40,7 @@ export function Chart({ response, onOpen }: { response: Timeline; onOpen: (key: 
     [span, chart, zone, isNarrow],
   );
   const lines = response.partitions;
-  const sight = visibleRows({ top, height: size.height - HEAD, rowHeight: laneHeight, count: lines.length });
+  const keys = useMemo(() => lines.map((line) => line.partition_key), [lines]);
   const onPoint = useCallback((name: string, isFocus: boolean | undefined) => {
     setPointed(name);
     if (isFocus) setActive(name);
@@ -47,6 +50,7 @@ export function Chart({ response, onOpen }: { response: Timeline; onOpen: (key: 
   const [activeLane, activeBar] = active.split(" ").map(Number);
   const isThere = activeLane < lines.length && activeBar < barsAt(activeLane).length;
   const [lane, place] = isThere ? [activeLane, activeBar] : firstBar(lines, barsAt);
+  const lanes = useRowWindow({ scroller, keys, rowHeight: laneHeight, head: HEAD, kept: lane });
 
   const onKeyDown = (event: KeyboardEvent<HTMLElement>) => {
     const bar = (event.target as Element).getAttribute("data-bar");
@@ -60,29 +64,13 @@ export function Chart({ response, onOpen }: { response: Timeline; onOpen: (key: 
     const next = nextBar(event.key, lane, index, lines.length, barsAt);
     if (next === null) return;
     event.preventDefault();
-    const element = scroller.current;
-    if (element === null) return;
-    const wanted = topToShow({
-      index: next[0],
-      top: element.scrollTop,
-      height: size.height - HEAD,
-      rowHeight: laneHeight,
-    });
-    if (wanted !== null) element.scrollTop = wanted;
-    setActive(next.join(" "));
-    requestAnimationFrame(() =>
-      requestAnimationFrame(() =>
-        (element.querySelector(`[data-bar="${next.join(" ")}"]`) as HTMLElement | null)?.focus({
-          preventScroll: true,
-        }),
-      ),
-    );
+    lanes.scrollToIndex(next[0]);
+    // The lane with the active bar is drawn, wherever it is.
+    flushSync(() => setActive(next.join(" ")));
+    scroller.current?.querySelector<SVGElement>(`[data-bar="${next.join(" ")}"]`)?.focus({ preventScroll: true });
   };
   const shown = pointed === null ? null : pointedBar(pointed, lines, barsAt);
 
-  const drawn: number[] = [];
-  for (let at = sight.first; at < sight.end; at += 1) drawn.push(at);
-  if (lane >= 0 && (lane < sight.first || lane >= sight.end)) drawn.push(lane);
   return (
     <>
       <Box
@@ -95,7 +83,6 @@ export function Chart({ response, onOpen }: { response: Timeline; onOpen: (key: 
         borderColor="border.emphasized"
         borderTopRadius="md"
         bg="bg"
-        onScroll={(event) => setTop(event.currentTarget.scrollTop)}
         onKeyDown={onKeyDown}
         onPointerLeave={() => setPointed(null)}
         data-timeline={lines.length}
@@ -139,10 +126,11 @@ export function Chart({ response, onOpen }: { response: Timeline; onOpen: (key: 
             ))}
           </svg>
         </Flex>
-        <Box position="relative" style={{ height: lines.length * laneHeight }}>
-          {drawn.map((at) => (
+        <Box position="relative" style={{ height: lanes.getTotalSize() }}>
+          {lanes.getVirtualItems().map(({ index: at, start }) => (
             <Lane
-              key={lines[at].partition_key}
+              key={keys[at]}
+              top={start - HEAD}
               line={lines[at]}
               at={at}
               laneHeight={laneHeight}

@@ -10,6 +10,7 @@ import { barsOf } from "./layout";
 export const Lane = memo(function Lane({
   line,
   at,
+  top,
   laneHeight,
   chart,
   labelWidth,
@@ -31,7 +32,7 @@ export const Lane = memo(function Lane({
       flexDirection={isNarrow ? "column" : "row"}
       borderBottomWidth={1}
       borderColor="border"
-      style={{ top: at * laneHeight, height: laneHeight }}
+      style={{ top, height: laneHeight }}
       data-lane={line.partition_key}
       data-key={line.partition_key}
     >

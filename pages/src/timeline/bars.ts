@@ -32,6 +32,7 @@ export type DrawnBar = {
 export type DrawnLane = {
   line: PartitionLine;
   at: number;
+  top: number;
   laneHeight: number;
   chart: number;
   labelWidth: number;

@@ -24,12 +24,13 @@ from airflow_provider_coordination.coordination.browsing import BrowsePosition
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.freshness import Ages
 from airflow_provider_coordination.coordination.jobs import Jobs
-from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus
+from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.source_statistics import ScanLimits
 from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
-from airflow_provider_coordination.ui import actions, application, cards, holdings, kinesis
+from airflow_provider_coordination.ui import actions, application, cards, holdings, kinesis, partitions_by_lag
 from airflow_provider_coordination.ui.bodies import ActionBody, PartitionVersion
+from airflow_provider_coordination.ui.page_tokens import write_token
 from airflow_provider_coordination.ui.partitions import Cursor, ListOrder
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.support.scenery import (
@@ -311,6 +312,42 @@ def test_urgency_order_applies_filters(scenery: Scenery, op: TestClient) -> None
     assert [each["state"] for each in rows] == ["parked", "resting", "waiting"]
 
 
+@pytest.mark.parametrize("limit", [1, 7, 500])
+@pytest.mark.parametrize("descending", [True, False])
+def test_lag_order_ends_with_unknown_lags(scenery: Scenery, op: TestClient, limit: int, *, descending: bool) -> None:
+    scenery.tree("telemetry", 30)
+    rows = [
+        each for page in all_pages(op, "telemetry", order="lag", descending=descending, limit=limit) for each in page
+    ]
+    known = [row["partition_key"] for row in rows if row["lag"] is not None]
+    unknown = [row["partition_key"] for row in rows if row["lag"] is None]
+    assert len(known) > 7
+    assert known == sorted(known, reverse=descending), "each shard of the scenery is behind the one before it"
+    assert unknown == sorted(unknown) and rows[-1]["lag"] is None
+    assert len({row["partition_key"] for row in rows}) == len(rows) == 29
+
+
+def test_lag_order_sorts_very_many_partitions_in_blocks(
+    scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions_by_lag, "EXAMINED_PER_PAGE", 10)
+    scenery.tree("telemetry", 30)
+    pages = list(all_pages(op, "telemetry", order="lag", descending=True, limit=8))
+    keys = [[each["partition_key"] for each in page] for page in pages]
+    by_key = [each["partition_key"] for page in all_pages(op, "telemetry", order="key") for each in page]
+    assert [len(page) for page in pages] == [8, 2, 8, 2, 8, 1]
+    assert [sorted(keys[at] + keys[at + 1]) for at in (0, 2, 4)] == [by_key[:10], by_key[10:20], by_key[20:]]
+
+
+def test_lag_order_lists_partitions_of_equal_lag_by_key(scenery: Scenery, op: TestClient) -> None:
+    shard = {"kind": "kinesis", "owed_since": format_instant(soon(-HOUR))}
+    scenery.make("clicks", dict.fromkeys("bca", lambda p: p.with_progress(shard)))
+    for descending in (True, False):
+        pages = list(all_pages(op, "clicks", order="lag", descending=descending, limit=2))
+        assert all(each["lag"] >= HOUR.total_seconds() for page in pages for each in page)
+        assert [[each["partition_key"] for each in page] for page in pages] == [["a", "b"], ["c"]]
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -349,6 +386,9 @@ def test_partitions_are_found_by_their_problem(
         {"status": "LOST"},
         {"order": "owner"},
         {"order": "urgency", "descending": "true"},
+        {"order": "lag", "after": Cursor(position=BrowsePosition("", "a")).write(ListOrder.LAG)},
+        {"order": "lag", "after": write_token("lag", None, None, "a", "yesterday")},
+        {"order": "lag", "after": write_token("lag", "\ud800", None, None, None)},
         {"order": "urgency", "after": Cursor(segment=6).write(ListOrder.URGENCY)},
         {"search": "\0"},
     ],
@@ -368,7 +408,8 @@ def test_invalid_value_is_quoted_in_short(scenery: Scenery, op: TestClient) -> N
 def test_page_token_of_another_order_is_refused(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     following = found(op.get(at("orders", "partitions"), params={"limit": 1}))["next"]
-    assert op.get(at("orders", "partitions"), params={"after": following, "order": "key"}).status_code == 422
+    for order in ("key", "lag"):
+        assert op.get(at("orders", "partitions"), params={"after": following, "order": order}).status_code == 422
 
 
 def test_row_has_the_owner_and_the_progress(scenery: Scenery, op: TestClient) -> None:

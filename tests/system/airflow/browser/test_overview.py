@@ -1,4 +1,4 @@
-"""The overview: every source as a card, those in trouble first."""
+"""The overview: every source as a card or as a row, those in trouble first."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
+from tests.support.browser import go
 from tests.support.scenery import ODD_SOURCE
 from tests.support.site import DEFAULT, EMPTY, Site
 from tests.system.airflow.browser.conftest import OpenPage
@@ -49,3 +50,24 @@ def test_connection_without_sources_explains_their_creation(site: Site, see: Ope
 
     expect(page.get_by_role("heading", name="No sources yet")).to_be_visible()
     expect(page.get_by_role("article")).to_have_count(0)
+
+
+def test_table_of_sources_sorts_by_lag(site: Site, see: OpenPage) -> None:
+    page = see(site.overview(DEFAULT), alone=True)
+    page.get_by_role("group", name="View").get_by_role("button", name="Table").click()
+    table = page.get_by_role("table", name=f"Sources of {DEFAULT}")
+    expect(table.locator("[data-row='orders']")).to_contain_text("1 partition is parked")
+    expect(page.get_by_role("article")).to_have_count(0)
+    head = table.get_by_role("columnheader", name="Lag")
+    expect(head).to_have_attribute("aria-sort", "none")
+    head.get_by_role("button").click()
+
+    expect(head).to_have_attribute("aria-sort", "descending")
+    expect(table.locator("[data-row]").first.get_by_role("cell").nth(3)).not_to_have_text("–")
+    unknown = [row.get_by_role("cell").nth(3).inner_text() == "–" for row in table.locator("[data-row]").all()]
+    assert unknown == sorted(unknown)
+    assert filters(page) == {"connection": [DEFAULT], "as": ["table"], "sort": ["-lag"]}
+    go(page, site.overview(DEFAULT))
+    expect(head).to_have_attribute("aria-sort", "none")
+    table.get_by_role("link", name="orders", exact=True).click()
+    expect(keys(page).first).to_have_attribute("data-state", "parked")

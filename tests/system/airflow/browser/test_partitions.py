@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Locator, Page, expect
 
+from airflow_provider_coordination.coordination.partition import Partition, format_instant
 from tests.support.browser import go
 from tests.support.scenery import DAMAGED, HOUR, ODD_KEYS, ODD_SOURCE, owner, soon
 from tests.support.site import AWAY, Site
@@ -81,6 +82,37 @@ def test_table_begins_with_trouble_and_sorts_on_request(site: Site, see: OpenPag
     page.get_by_role("button", name="State", exact=True).click()
     expect(keys(page).first).to_have_attribute("data-state", "parked")
     assert filters(page) == {}
+
+
+def test_table_sorts_by_lag(site: Site, see: OpenPage, source: Callable[..., str]) -> None:
+    def behind(hours: int) -> Callable[[Partition], Partition]:
+        return lambda p: p.with_progress({"kind": "kinesis", "owed_since": format_instant(soon(-hours * HOUR))})
+
+    name = source(a=behind(1), b=lambda p: p, c=behind(3), d=behind(2))
+    page = see(site.at(name))
+    head = page.get_by_role("columnheader", name="Lag")
+    expect(head).to_have_attribute("aria-sort", "none")
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "descending")
+    expect(keys(page).first).to_have_attribute("data-key", "c")
+    assert [each.get_attribute("data-key") for each in keys(page).all()] == ["c", "d", "a", "b"]
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    expect(keys(page).first).to_have_attribute("data-key", "a")
+    assert [each.get_attribute("data-key") for each in keys(page).all()] == ["a", "d", "c", "b"]
+
+
+def test_shift_selects_a_range_after_rows_have_moved(site: Site, see: OpenPage, source: Callable[..., str]) -> None:
+    name = source(**dict.fromkeys("bcdef", lambda p: p))
+    page = see(site.at(name, order="key"))
+    page.get_by_role("checkbox", name="Select c", exact=True).check()
+    site.scenery.make(name, {"a": lambda p: p})
+    page.mouse.move(5, 5)
+    expect(keys(page)).to_have_count(6)
+    page.get_by_role("checkbox", name="Select e", exact=True).click(modifiers=["Shift"])
+
+    expect(page.get_by_role("toolbar")).to_contain_text("3 selected")
+    expect(page.get_by_role("checkbox", name="Select d", exact=True)).to_be_checked()
 
 
 def test_partition_shows_its_holding_time_until_expiry(site: Site, see: OpenPage) -> None:

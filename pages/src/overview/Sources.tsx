@@ -1,0 +1,38 @@
+/** The sources of a connection, those first that need an operator. */
+
+import type { SourceCard } from "../api/schema";
+import { EmptyState } from "../components/EmptyState";
+import { byUrgency } from "../states";
+import { Cards } from "./Cards";
+import { SourcesTable } from "./SourcesTable";
+import type { OverviewChoices } from "./choices";
+
+export function Sources({
+  connection,
+  cards,
+  search,
+  choices,
+}: {
+  connection: string;
+  cards: SourceCard[];
+  search: string;
+  choices: OverviewChoices;
+}) {
+  if (cards.length === 0) {
+    return (
+      <EmptyState
+        title="No sources yet"
+        text="A source appears here after a DAG has created its first partitions. Start a run of its DAG."
+        icon="tree"
+      />
+    );
+  }
+  const found = byUrgency(cards.filter((card) => card.source.toLowerCase().includes(search.toLowerCase())));
+  if (found.length === 0)
+    return <EmptyState title="No source matches" text={`No source name contains “${search}”.`} kind="empty" />;
+  return choices.view === "table" ? (
+    <SourcesTable connection={connection} cards={found} choices={choices} />
+  ) : (
+    <Cards cards={found} />
+  );
+}

@@ -1,0 +1,120 @@
+import { Badge, Flex } from "@chakra-ui/react";
+
+import type { SourceCard } from "../api/schema";
+import { CompleteUntil } from "../components/CompleteUntil";
+import { PageLink } from "../components/PageLink";
+import { countText, rateText } from "../format/text";
+import { duration, lagText } from "../format/time";
+import { PartialBadge } from "../frame/PartialBadge";
+import { levelRank } from "../states";
+import { SmallTable } from "../table/SmallTable";
+import { pathOf } from "../urls";
+import { WorstState } from "./WorstState";
+import type { OverviewChoices } from "./choices";
+
+/** Sources in a compact table, one row each. */
+export function SourcesTable({
+  connection,
+  cards,
+  choices,
+}: {
+  connection: string;
+  cards: SourceCard[];
+  choices: OverviewChoices;
+}) {
+  return (
+    <SmallTable
+      label={`Sources of ${connection}`}
+      rows={cards}
+      keyOf={(card) => card.source}
+      narrowBelow={900}
+      sorting={choices.sorting}
+      onSort={choices.onSort}
+      columns={[
+        {
+          name: "source",
+          title: "Source",
+          value: (card) => card.source,
+          cell: (card) => (
+            <Flex gap={2} align="center" minW={0}>
+              <PageLink
+                to={pathOf({ connection, source: card.source })}
+                fontWeight="semibold"
+                dir="auto"
+                minW={0}
+                overflowWrap="anywhere"
+              >
+                {card.source}
+              </PageLink>
+              <PartialBadge card={card} size="xs" />
+            </Flex>
+          ),
+        },
+        {
+          name: "kind",
+          title: "Kind",
+          value: (card) => card.kind,
+          cell: (card) =>
+            card.kind === null ? (
+              "–"
+            ) : (
+              <Badge size="xs" variant="outline" colorPalette="gray">
+                {card.kind}
+              </Badge>
+            ),
+        },
+        {
+          name: "state",
+          title: "State",
+          maxW: "380px",
+          value: (card) => -levelRank(card),
+          cell: (card) => <WorstState card={card} />,
+        },
+        { name: "lag", title: "Lag", align: "end", value: (card) => card.lag, cell: (card) => lagText(card.lag) },
+        {
+          name: "complete",
+          title: "Complete until",
+          align: "end",
+          value: completeAge,
+          cell: (card) => <CompleteUntil watermark={card.watermark} />,
+        },
+        {
+          name: "throughput",
+          title: "Throughput",
+          align: "end",
+          value: (card) => card.throughput,
+          cell: (card) => rateText(card.throughput),
+        },
+        {
+          name: "workers",
+          title: "Workers",
+          align: "end",
+          value: (card) => card.workers,
+          cell: (card) => countText(card.workers),
+        },
+        {
+          name: "pending",
+          title: "Pending",
+          align: "end",
+          value: (card) => card.pending_sets,
+          cell: (card) => countText(card.pending_sets),
+        },
+        {
+          name: "wait",
+          title: "Longest wait",
+          align: "end",
+          value: (card) => card.oldest_waiting_seconds,
+          cell: (card) =>
+            card.oldest_waiting_seconds === null ? "–" : duration(card.oldest_waiting_seconds, { short: true }),
+        },
+      ]}
+    />
+  );
+}
+
+/** Return a number that is the larger, the earlier the instant is up to which a source is complete. */
+function completeAge({ watermark }: SourceCard) {
+  if (watermark === null) return null;
+  if (watermark.is_finished) return -Infinity;
+  return watermark.until === null ? null : -Date.parse(watermark.until);
+}
