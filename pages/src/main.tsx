@@ -110,7 +110,7 @@ class Guard extends (Component as typeof Component<{ children?: Content }>) {
     if (this.state.error === null) return this.props.children;
     return (
       <EmptyState
-        title="This page failed"
+        title="This page could not be shown"
         text={String(this.state.error instanceof Error ? this.state.error.message : this.state.error)}
         icon="alert"
         role="alert"

@@ -23,7 +23,7 @@ export const STATES: Record<string, State> = {
   due: {
     label: "Due",
     palette: "amber",
-    meaning: "It reopened, and no job has taken it yet. The next job takes it.",
+    meaning: "It has reopened. The next job takes it.",
   },
   resting: {
     label: "Resting",
@@ -39,7 +39,11 @@ export const STATES: Record<string, State> = {
   waiting: { label: "Waiting", palette: "gray", meaning: "It is available. The next job takes it." },
   delayed: { label: "Delayed", palette: "slate", meaning: "It becomes available at a later time." },
   completed: { label: "Completed", palette: "green", meaning: "All its data is delivered." },
-  unleased: { label: "No lease", palette: "gray", meaning: "Only its parents or children name it; it has no lease." },
+  unleased: {
+    label: "No lease",
+    palette: "gray",
+    meaning: "It has no lease. It is known only from its parents or children.",
+  },
 };
 
 export const SET_STATES: Record<string, State> = {
@@ -53,7 +57,7 @@ export const SET_STATES: Record<string, State> = {
   EXPIRED: {
     label: "Expired",
     palette: "orange",
-    meaning: "The time ran out without an acknowledgment. The batch is delivered again.",
+    meaning: "It was not acknowledged in time. The batch is delivered again.",
   },
   CANCELLED: {
     label: "Cancelled",
@@ -75,7 +79,7 @@ export const SINK_STATES: Record<string, State> = {
     label: "Unavailable",
     palette: "red",
     meaning:
-      "It is down, or refuses all batches. Its batches wait; other sinks get theirs. Restore it, and delivery resumes.",
+      "It is down, or refuses all batches. Its batches wait, while other sinks get theirs. Delivery resumes once you restore it.",
   },
 };
 
@@ -101,7 +105,7 @@ export const ENDS: Record<string, State> = {
   },
   deleted: { label: "deleted", palette: "gray", meaning: "The partition was deleted." },
   reset: { label: "reset", palette: "purple", meaning: "A user reset the partition." },
-  unknown: { label: "end unknown", palette: "gray", meaning: "The history does not contain the end." },
+  unknown: { label: "end unknown", palette: "gray", meaning: "The end is not in the history." },
 };
 
 /** Return a state by its name; a state that this page does not know is shown by its name. */
@@ -206,7 +210,7 @@ export const SUPERVISOR_STATES: Record<string, State> = {
   LOST_CONTACT_WITH_STREAM: {
     label: "Lost contact",
     palette: "red",
-    meaning: "The source responded before, and no longer does. The errors below show why. It recovers automatically.",
+    meaning: "The source has stopped responding. The errors below show why. It recovers automatically.",
   },
   UNHEALTHY_SUPERVISOR: {
     label: "Unhealthy supervisor",
@@ -227,12 +231,13 @@ export const SUPERVISOR_STATES: Record<string, State> = {
     label: "Not supervised",
     palette: "red",
     meaning:
-      "No DAG has supervised it for minutes. Check that its DAG has a run, and that Airflow's scheduler and triggerer run.",
+      "It has not been supervised for some minutes. Check that its DAG has a run, and that Airflow's scheduler and triggerer are running.",
   },
   DAG_PAUSED: {
     label: "Suspended",
     palette: "purple",
-    meaning: "Its DAG is paused: no job is started, and running jobs end after their time. Unpause the DAG to resume.",
+    meaning:
+      "Its DAG is paused. No job is started, and running jobs end after their task duration. Unpause the DAG to resume.",
   },
   SUSPENDED: {
     label: "Suspended",
@@ -244,15 +249,19 @@ export const SUPERVISOR_STATES: Record<string, State> = {
   CONNECTING_TO_STREAM: {
     label: "Connecting",
     palette: "blue",
-    meaning: "It connects to the source for the first time.",
+    meaning: "It is connecting to the source for the first time.",
   },
-  DISCOVERING_INITIAL_TASKS: { label: "Discovering", palette: "blue", meaning: "It discovers the first partitions." },
-  CREATING_TASKS: { label: "Creating jobs", palette: "blue", meaning: "It starts the first jobs." },
+  DISCOVERING_INITIAL_TASKS: {
+    label: "Discovering",
+    palette: "blue",
+    meaning: "It is discovering the first partitions.",
+  },
+  CREATING_TASKS: { label: "Creating jobs", palette: "blue", meaning: "It is starting the first jobs." },
   RUNNING: { label: "Running", palette: "green", meaning: "It keeps its jobs running." },
   IDLE: {
     label: "Idle",
     palette: "teal",
-    meaning: "Everything is read and nothing arrives, so no job runs. A record starts the jobs.",
+    meaning: "Everything is read, and nothing arrives. No job runs until the next record arrives.",
   },
   STOPPING: {
     label: "Stopping",
@@ -268,7 +277,7 @@ export const SUPERVISOR_STATES: Record<string, State> = {
 
 export const SUPERVISED_JOB_STATES: Record<string, State> = {
   VANISHED: {
-    label: "No sign of life",
+    label: "Not responding",
     palette: "orange",
     meaning: "It did not start in time, or its lease expired. Check its log.",
   },
@@ -319,7 +328,7 @@ export function warningsOf(status: SupervisorWithVerbs): { text: string; topic: 
   const bad = badOf(status.stats.rates["5m"]);
   return [
     vanished > 0 && {
-      text: `${plural(vanished, "job shows", "jobs show")} no sign of life. Check ${vanished === 1 ? "its log" : "their logs"}; the supervisor starts new jobs`,
+      text: `${plural(vanished, "job is", "jobs are")} not responding. Check ${vanished === 1 ? "its log" : "their logs"}; the supervisor starts new jobs`,
       topic: "job",
     },
     isMeantToWork &&

@@ -67,7 +67,7 @@ test("supervisors are listed by how much they need a person, then by their lag",
 });
 
 for (const [what, change, warning] of [
-  ["a job without a sign of life", { jobs: [{ state: "VANISHED" }] }, /^1 job shows no sign of life\. Check its log/],
+  ["a job without a sign of life", { jobs: [{ state: "VANISHED" }] }, /^1 job is not responding\. Check its log/],
   ["no job that reads", { jobs: [{ state: "SUBMITTED" }] }, /^No job reads the source yet\. If this lasts/],
   ["bad records", { stats: { rates: { "5m": { unparseable: 2 } } } }, /^Bad records: 2\.0\/s over 5 min/],
 ]) {

@@ -57,7 +57,7 @@ export function AcknowledgmentsPage({
               <Text fontSize="sm" color="fg.muted" mb={2}>
                 {sets.length === LIMIT
                   ? `The ${LIMIT} batches that expire first.`
-                  : `${plural(sets.length, "batch awaits", "batches await")} acknowledgment. Those that expire first come first.`}
+                  : `${plural(sets.length, "batch awaits", "batches await")} acknowledgment. The first to expire comes first.`}
               </Text>
               <ReadOnlyNote connection={connection} />
               <SmallTable

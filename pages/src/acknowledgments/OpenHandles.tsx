@@ -20,7 +20,7 @@ export function OpenHandles({ set }: { set: AcknowledgmentSet }) {
           )}
         </Flex>
       ))}
-      {owed.length === 0 && <Text color="fg.muted">none: it is about to end</Text>}
+      {owed.length === 0 && <Text color="fg.muted">none: the set is about to end</Text>}
       <Text fontSize="xs" color="fg.muted">
         {`progress ${Math.round(set.progress * 100)} %`}
       </Text>

@@ -33,6 +33,6 @@ export function releaseOf(positive: boolean) {
 }
 
 export const EFFECTS: Record<string, string> = {
-  late: "too late, the set had already ended",
-  duplicate: "already released, nothing changed",
+  late: "too late: the set had already ended",
+  duplicate: "already released: nothing changed",
 };

@@ -108,7 +108,7 @@ export function ActionDialog({
             onChange={setTarget}
           />
         ) : (
-          <Text fontSize="sm">From the start: sources of this kind have no other positions.</Text>
+          <Text fontSize="sm">From the start. Sources of this kind have no other positions.</Text>
         ))}
     </ReasonDialog>
   );

@@ -3,7 +3,7 @@
 export const LISTED = 6;
 
 export const OUTCOMES: Record<string, [string, string]> = {
-  stale: ["It has changed since you opened the dialog. Nothing was done", "orange"],
+  stale: ["It has changed since you opened the dialog. It was left unchanged", "orange"],
   refused: ["Refused", "red"],
   missing: ["It no longer exists", "gray"],
 };

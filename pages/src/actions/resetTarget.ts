@@ -3,7 +3,7 @@
 import type { ResetTarget } from "../types";
 
 export const CHOICES: Record<string, string> = {
-  earliest: "The earliest available position",
+  earliest: "The earliest available position (everything that the source still has)",
   latest: "Now: only new data",
   instant: "An instant",
   number: "After a sequence number",
@@ -14,10 +14,10 @@ const NUMBER = "4959033827149025660855969253836157109592157";
 
 /** what some choices need */
 export const GIVEN: Record<string, { label: string; placeholder: string; rows?: number }> = {
-  instant: { label: "Instant with time zone", placeholder: "2026-01-31T00:00:00Z" },
+  instant: { label: "Time, with its time zone", placeholder: "2026-01-31T00:00:00Z" },
   number: { label: "Sequence number", placeholder: NUMBER },
   positions: {
-    label: "One line for each: partition and position",
+    label: "One line for each partition: its key and the position",
     placeholder: `shardId-000000000000 ${NUMBER}`,
     rows: 4,
   },

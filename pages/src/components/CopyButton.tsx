@@ -22,7 +22,7 @@ export function CopyButton({ text, label, ...rest }: { text: string; label: stri
         title={copied ?? label}
         onClick={async (event) => {
           event.stopPropagation();
-          setCopied((await copy(text)) ? "Copied" : "The browser does not allow copying");
+          setCopied((await copy(text)) ? "Copied" : "Your browser does not allow copying");
         }}
         {...rest}
       >

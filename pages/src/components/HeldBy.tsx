@@ -8,7 +8,7 @@ export function HeldBy({ watermark }: { watermark: Watermark | null }) {
   if (hold === undefined) return null;
   return (
     <Text fontSize="xs" color="fg.muted" overflowWrap="anywhere">
-      {`Held by ${hold.name}: ${hold.reason}`}
+      {`Held back by ${hold.name}: ${hold.reason}`}
     </Text>
   );
 }

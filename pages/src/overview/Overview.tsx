@@ -108,7 +108,7 @@ export function Overview() {
         )
       ) : connections.length === 0 ? (
         <EmptyState
-          title="No coordination connection that you may view"
+          title="You may not view any coordination connection"
           text="Leases are kept in the store of a connection of type “coordination”. Create one under Admin, Connections, or ask an Airflow administrator for “can read” on Connections."
           icon="plug"
           kind="none"

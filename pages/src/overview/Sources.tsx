@@ -22,7 +22,7 @@ export function Sources({
     return (
       <EmptyState
         title="No sources yet"
-        text="A source appears here after a DAG has created its first partitions. Start a run of its DAG."
+        text="A source appears here once its DAG has created the first partitions. Start a run of the DAG."
         icon="tree"
       />
     );

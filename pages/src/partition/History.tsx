@@ -12,7 +12,7 @@ export function History({ transitions, isKept }: { transitions: TransitionFacts[
     return (
       <Text fontSize="sm" color="fg.muted">
         {isKept
-          ? "The history has no change of this partition."
+          ? "The history has no entry for this partition."
           : "No history is kept. Set history_days of the connection above 0."}
       </Text>
     );

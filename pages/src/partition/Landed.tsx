@@ -12,7 +12,7 @@ import { Copied } from "./Copied";
 export function Landed({ batches, place = null }: { batches: LandedFacts[]; place?: Place | null }) {
   return (
     <Section
-      title="Landed batches, not delivered"
+      title="Batches that are landed and not delivered"
       aside={
         <Text fontSize="xs" color="fg.muted">
           {plural(batches.length, "batch", "batches")}

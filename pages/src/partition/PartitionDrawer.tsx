@@ -87,7 +87,7 @@ export function PartitionDrawer({
               {isGone ? (
                 <EmptyState
                   title="This partition no longer exists"
-                  text="It was deleted, or removed with its shard. A later scan of the source may create it again."
+                  text="It was deleted, or removed together with its shard. A later scan of the source may create it again."
                   kind="missing"
                 />
               ) : row === null ? (

@@ -42,7 +42,7 @@ export function Shard({ row, search }: { row: PartitionDetail; search: string })
             "Last hash key",
             <Copied text={shard.ending_hash_key} label="Copy the last hash key" />,
           ],
-          ["Ended", shard.is_ended ? "yes, everything is read" : "no"],
+          ["Ended", shard.is_ended ? "yes, everything has been read" : "no"],
         ]}
       />
     </Section>

@@ -30,7 +30,7 @@ export function Progress({ row }: { row: Row }) {
   const title = `${countText(row.landed_records)} records${row.position ? `, position ${row.position}` : ""}`;
   return (
     <Text as="span" fontSize="xs" truncate title={title} color={landed ? undefined : "fg.muted"}>
-      {landed ?? (row.status === "COMPLETED" ? "all delivered" : row.position ? "all delivered so far" : "–")}
+      {landed ?? (row.status === "COMPLETED" ? "all delivered" : row.position ? "everything so far is delivered" : "–")}
     </Text>
   );
 }

@@ -33,7 +33,7 @@ export function columnsOf(onOpen: (key: string) => void) {
     columns.accessor("state", {
       id: "urgency",
       header: ({ column }) => (
-        <SortButton column={column} title="State" hint="The most urgent first: parked, lease expired, closed" />
+        <SortButton column={column} title="State" hint="Most urgent first: parked, lease expired, closed" />
       ),
       cell: ({ row }) => <Chip state={row.original.state} />,
       meta: { track: "112px", isOtherOrder: true, isInHead: true },
@@ -58,9 +58,7 @@ export function columnsOf(onOpen: (key: string) => void) {
     }),
     columns.accessor("priority", {
       id: "priority",
-      header: ({ column }) => (
-        <SortButton column={column} title="Time" hint="By status, those that have waited longest first" />
-      ),
+      header: ({ column }) => <SortButton column={column} title="Time" hint="By status, the longest waiting first" />,
       cell: ({ row }) => <Time row={row.original} />,
       meta: { track: "148px", align: "end", isInHead: true },
     }),

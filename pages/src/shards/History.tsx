@@ -15,7 +15,7 @@ export function History({ states }: { states: Record<string, number> }) {
     <Text fontSize="sm" color="fg.muted" data-history={done === total ? "delivered" : "waiting"}>
       {done === total
         ? `History: delivered, ${plural(total, "partition")}.`
-        : `History: ${countText(done)} of ${plural(total, "partition")} delivered, ${rest.join(", ")}. The shards wait for it.`}
+        : `History: ${countText(done)} of ${plural(total, "partition")} delivered, ${rest.join(", ")}. The shards wait until the history is delivered.`}
     </Text>
   );
 }

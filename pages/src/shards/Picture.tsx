@@ -262,7 +262,7 @@ export function Picture({
           </svg>
         </Box>
       </Flex>
-      <PointerDetails hint="Point at a shard, or use the arrow keys: left to parents, right to children. Press Enter to open its partition.">
+      <PointerDetails hint="Hover over a shard, or use the arrow keys: left to its parents, right to its children. Press Enter to open its partition.">
         {shown && <About box={shown} />}
       </PointerDetails>
     </>

@@ -27,7 +27,7 @@ export function ShardsPage({
             <EmptyState
               key="none"
               title="No shards"
-              text="No shard is known yet. Open Partitions to see what this source has."
+              text="No shard is known yet. The page Partitions shows what this source has."
               icon="tree"
               kind="empty"
             />

@@ -90,13 +90,13 @@ export function Stream({
             </Button>
             <Button
               onClick={() => change({ zoom: null })}
-              aria-label="Readable: zoom until nearly every shard shows its name"
+              aria-label="Readable: make nearly every shard tall enough for its name"
             >
               Readable
             </Button>
             <Button
               onClick={() => change({ zoom: "fit" })}
-              aria-label="Fit: zoom until the whole stream is visible"
+              aria-label="Fit: show the whole stream"
               aria-pressed={zoom === "fit"}
             >
               Fit
@@ -144,7 +144,7 @@ export function Stream({
       )}
       {complete === false && (
         <Text fontSize="sm" color="fg.muted">
-          The source has more partitions than this page reads: some shards are missing.
+          Some shards are missing here: the source has more partitions than this page reads.
         </Text>
       )}
       <Legend

@@ -45,7 +45,7 @@ export function Origin({ facts: { batch, owner, is_pending, sinks }, search }: {
           batch.origin.first_arrival && ["First arrival", <Instant instant={batch.origin.first_arrival} />],
           batch.origin.last_arrival && ["Last arrival", <Instant instant={batch.origin.last_arrival} />],
           batch.landed_at && ["Recorded", <Instant instant={batch.landed_at} />],
-          ["Job, with its log", <Owner owner={owner} withHost />],
+          ["Job and its log", <Owner owner={owner} withHost />],
           ...sinks.map((sink): [string, Content] => [`Sink ${sink.sink}`, <OfSink sink={sink} />]),
         ]}
       />

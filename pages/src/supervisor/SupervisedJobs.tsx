@@ -75,7 +75,7 @@ export function SupervisedJobs({ status, place }: { status: SupervisorWithVerbs;
                       size="xs"
                       colorPalette="orange"
                       variant="subtle"
-                      title="It hands over to a job of the new spec"
+                      title="It is handing over to a job with the new spec"
                     >
                       outdated
                     </Badge>

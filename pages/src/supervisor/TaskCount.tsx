@@ -21,7 +21,9 @@ export function TaskCount({ status, parameters }: { status: SupervisorWithVerbs;
     <Section title="Number of jobs">
       <>
         <Text fontSize="sm" mb={2} data-task-count={count.wanted}>
-          <Strong>{count.wanted === null ? "Not decided yet" : `${plural(count.wanted, "job")} wanted`}</Strong>
+          <Strong>
+            {count.wanted === null ? "The number of jobs is not decided yet" : `${plural(count.wanted, "job")} wanted`}
+          </Strong>
           {count.reason && `: ${count.reason}`}
           {bounds && <Span color="fg.muted">{` (${bounds})`}</Span>}
         </Text>
@@ -37,7 +39,7 @@ export function TaskCount({ status, parameters }: { status: SupervisorWithVerbs;
         {count.changes.length > 0 && (
           <Box mt={3}>
             <SmallTable
-              label="Changes of the number of jobs"
+              label="Changes in the number of jobs"
               rows={count.changes.toReversed()}
               keyOf={(each) => `${each.at} ${each.before} ${each.after}`}
               narrowBelow={PHONE_WIDTH}

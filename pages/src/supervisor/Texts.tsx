@@ -14,7 +14,7 @@ export function Texts({ place, version, spec }: { place: Place; version: number;
   const live = useLive<SpecDetail>(sourceApi(place.connection, place.source, path), { every: 30 });
   return (
     <Grid templateColumns={{ base: "minmax(0, 1fr)", xl: "repeat(2, minmax(0, 1fr))" }} gap={4}>
-      <Json title="As submitted, secrets hidden" label={`Version ${version} of the spec`} value={spec} />
+      <Json title="As submitted, without secrets" label={`Version ${version} of the spec`} value={spec} />
       <LiveContent live={live} what="effective spec" connection={place.connection} isPart rows={3}>
         {({ effective, problem }) =>
           effective === null ? (
@@ -24,8 +24,8 @@ export function Texts({ place, version, spec }: { place: Place; version: number;
           ) : (
             <Json
               key="effective"
-              title="With every default"
-              label={`Version ${version} of the spec, with every default`}
+              title="With all defaults"
+              label={`Version ${version} of the spec, with all defaults`}
               value={effective}
             />
           )

@@ -27,7 +27,7 @@ export function VerbsForAll({
     <>
       <ActionButtons
         actions={[
-          { name: "submit", verb: "Submit a spec", text: "Starts to supervise a source that has no supervisor yet." },
+          { name: "submit", verb: "Submit a spec", text: "Starts a supervisor for a source that has none yet." },
           ...verbs.map(({ name, label, text_for_many: text }) => ({ name: `${name}-all`, verb: `${label} all`, text })),
         ]}
         connection={connection}

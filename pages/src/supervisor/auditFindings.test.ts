@@ -18,7 +18,7 @@ const GAP = {
 const FACTS = { source: "clicks", state: "complete", partitions: 2, complete: 2, findings: [], left: 0, notes: [] };
 
 test("a complete source says so, with its partitions", () => {
-  expect(summaryOf(FACTS)).toBe("Everything is there, once: 2 of 2 partitions complete.");
+  expect(summaryOf(FACTS)).toBe("Everything is there exactly once: 2 of 2 partitions complete.");
   expect(itemsOf(FACTS)).toEqual([]);
 });
 
@@ -45,8 +45,8 @@ test("what is left out, and notes, follow the findings", () => {
   ]);
 });
 
-test("the gravest state is named", () => {
+test("the most severe state is named", () => {
   expect(summaryOf({ ...FACTS, state: "gap", complete: 1 })).toBe(
-    "The gravest finding is gap: 1 of 2 partitions complete.",
+    "The most severe finding is gap: 1 of 2 partitions complete.",
   );
 });

@@ -9,8 +9,8 @@ const PALETTES: Record<string, string> = { gap: "red", overlap: "orange", unexpl
 export function summaryOf(facts: AuditFacts) {
   const complete = `${facts.complete} of ${plural(facts.partitions, "partition")} complete`;
   return facts.state === "complete"
-    ? `Everything is there, once: ${complete}.`
-    : `The gravest finding is ${facts.state}: ${complete}.`;
+    ? `Everything is there exactly once: ${complete}.`
+    : `The most severe finding is ${facts.state}: ${complete}.`;
 }
 
 /** Return the findings and the notes, as `Outcomes` lists them. */

@@ -42,14 +42,14 @@ export function TaskTab(props: { dagId: string; runId: string; taskId?: string; 
             <Fragment key="partitions">
               {unreachable.length > 0 && (
                 <Text fontSize="sm" color="orange.fg" mb={2} role="alert" overflowWrap="anywhere">
-                  {`The store is unavailable: ${unreachable.join(", ")}. Its partitions are missing here. Restore it; this page retries automatically. `}
+                  {`The store is unavailable: ${unreachable.join(", ")}. Its partitions are not shown. Restore the store. This page retries automatically. `}
                   <ManualLink topic="store" />
                 </Text>
               )}
               {rows.length === 0 ? (
                 <EmptyState
-                  title={`This ${what} holds no partition`}
-                  text={`The history has none either. Leases appear here while a job of this ${what} runs.`}
+                  title={`This ${what} holds no partitions`}
+                  text={`The history shows none either. Leases appear here while a job of this ${what} runs.`}
                   icon="tree"
                   kind="empty"
                 />
@@ -58,7 +58,7 @@ export function TaskTab(props: { dagId: string; runId: string; taskId?: string; 
                   <Text fontSize="sm" color="fg.muted" mb={2}>
                     {`Holds ${plural(held, "partition")} now, and held ${plural(rows.length - held, "other")} before.`}
                     {/* The note about an unavailable store is shown already. */}
-                    {!complete && unreachable.length === 0 && " There are more than this page reads."}
+                    {!complete && unreachable.length === 0 && " Not all are shown."}
                   </Text>
                   <SmallTable
                     label={`Partitions of this ${what}`}

@@ -33,7 +33,7 @@ export function About({ line, bar }: { line: PartitionLine; bar: Bar }) {
       </Flex>
       <Flex gap={1} fontSize="xs" color="fg.muted" wrap="wrap">
         {holding.began_at === null ? (
-          "held since before the start of the history"
+          "held since before the history begins"
         ) : (
           <>
             {holding.begin === "unknown" ? "held since" : holding.begin}

@@ -147,7 +147,7 @@ export function Chart({ response, onOpen }: { response: Timeline; onOpen: (key: 
           ))}
         </Box>
       </Box>
-      <PointerDetails hint="Point at a bar, or use the arrow keys. Press Enter to open the partition.">
+      <PointerDetails hint="Hover over a bar, or use the arrow keys. Press Enter to open its partition.">
         {shown && <About line={shown.line} bar={shown.bar} />}
       </PointerDetails>
     </>

@@ -102,7 +102,7 @@ export function TimelinePage({
                 text={
                   searched
                     ? `No partition with “${searched}” in its key had an owner.`
-                    : "Choose a longer or an earlier time range."
+                    : "Choose a longer or earlier time range."
                 }
                 kind="empty"
               />

@@ -15,7 +15,7 @@ export function LifeStatus({ worker }: { worker: WorkerRow }) {
         alignSelf="flex-start"
         data-live={worker.is_live}
       >
-        {worker.is_live ? "Live" : "No sign of life"}
+        {worker.is_live ? "Live" : "Not responding"}
       </Badge>
       <Text fontSize="xs" color="fg.muted" whiteSpace="nowrap">
         {left === null

@@ -27,8 +27,8 @@ export function WorkersPage({ place }: { place: Place }) {
           workers.length === 0 ? (
             <EmptyState
               key="none"
-              title="No job works on this source now"
-              text="The next run takes the waiting partitions. If none starts, check whether the DAG is paused, the pool is full, or the cluster is down."
+              title="No job is working on this source"
+              text="The next run takes the waiting partitions. If no run starts, check whether the DAG is paused, the pool is full, or the cluster is down."
               icon="plug"
               kind="empty"
             />
@@ -39,7 +39,7 @@ export function WorkersPage({ place }: { place: Place }) {
                   workers.reduce((sum: number, each: WorkerRow) => sum + each.leases, 0),
                   "lease",
                 )}.`}
-                {!complete && " There are more leases than this page reads."}
+                {!complete && " Not all leases are shown."}
               </Text>
               <SmallTable
                 label="Workers"

@@ -137,7 +137,7 @@ def test_click_on_a_changed_partition_changes_nothing(site: Site, see: OpenPage,
 
     dialog = confirm(page, "Release")
 
-    expect(dialog).to_contain_text("It has changed since you opened the dialog. Nothing was done")
+    expect(dialog).to_contain_text("It has changed since you opened the dialog. It was left unchanged")
     assert site.scenery.found(name, "a") == taken
     dialog.get_by_role("button", name="Try again with its current state…").click()
     confirm(page, "Release")

@@ -101,7 +101,7 @@ def test_run_and_task_instance_show_their_partitions(site: Site, see: OpenPage) 
 
     page = see(f"{run}/tasks/sync")
     page.get_by_role("link", name="Ingestion").last.click()
-    expect(page.get_by_role("heading", name="This task instance holds no partition")).to_be_visible()
+    expect(page.get_by_role("heading", name="This task instance holds no partitions")).to_be_visible()
 
 
 def test_split_shows_in_the_tree_and_job_among_workers(site: Site, see: OpenPage) -> None:

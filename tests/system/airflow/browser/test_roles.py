@@ -74,7 +74,7 @@ def test_users_without_read_access_see_only_their_contact(
     visits.excuse("^403 GET .*/coordination/")
 
     page = see(role=role)
-    expect(page.get_by_role("heading", name="No coordination connection that you may view")).to_be_visible()
+    expect(page.get_by_role("heading", name="You may not view any coordination connection")).to_be_visible()
     shown = page.content()
     for source, name in (("orders", "partitions"), ("supervised", "supervisor")):
         go(page, site.at(source, name))

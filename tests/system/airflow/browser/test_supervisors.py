@@ -120,7 +120,7 @@ def test_page_shows_a_whole_supervisor(site: Site, supervised: SupervisedSource,
     expect(page.get_by_role("table", name="Jobs of the supervisor").locator("[data-row]")).to_have_count(2)
     shards = page.get_by_role("table", name="Lag of each partition").locator("[data-row]")
     expect(shards).to_have_count(4)
-    changes = page.get_by_role("table", name="Changes of the number of jobs").locator("[data-row]")
+    changes = page.get_by_role("table", name="Changes in the number of jobs").locator("[data-row]")
     expect(changes.nth(1)).to_contain_text("2 → 3")
     expect(changes.nth(1)).to_contain_text("lag at least 6000 s in 41 % of the last 10 min: 1 job more")
     expect(changes.nth(2)).to_contain_text("stays 2")
@@ -172,7 +172,7 @@ def test_version_shows_its_effective_and_submitted_spec(
 ) -> None:
     page = see(site.at("supervised", "supervisor"))
     written = page.get_by_role("region", name="Version 2 of the spec", exact=True)
-    effective = page.get_by_role("region", name="Version 2 of the spec, with every default")
+    effective = page.get_by_role("region", name="Version 2 of the spec, with all defaults")
     expect(effective).to_contain_text('"completion_timeout"')
     expect(written).to_contain_text('"task_duration": "PT2H"')
     expect(written).not_to_contain_text('"completion_timeout"')
@@ -206,7 +206,7 @@ def test_day_shows_its_gap_and_reasons_in_local_time(site: Site, see: OpenPage) 
         dashes = [line.get_attribute("stroke-dasharray") for line in legend.all()]
         assert len(set(dashes)) == 3, "not by colour alone"
         assert {each.replace(" ", ",") for each in dashes if each} <= set(drawn["Bad and dropped records"])
-        changes = page.get_by_role("table", name="Changes of the number of jobs").locator("[data-row]")
+        changes = page.get_by_role("table", name="Changes in the number of jobs").locator("[data-row]")
         expect(changes.first).to_contain_text("there are no more than 2 unfinished partitions")
         lag.focus()
         page.keyboard.press("End")
