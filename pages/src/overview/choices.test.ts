@@ -1,3 +1,5 @@
+// @vitest-environment happy-dom
+
 /** The choices of the overview are kept in its URL, and the view is remembered. */
 
 import { beforeEach, expect, test } from "vitest";
