@@ -76,6 +76,11 @@ class FieldError(ConfigurationError):
         super().__init__(f"{owner}: field {field!r} {problem}")
         self._owner, self._field, self._problem = owner, field, problem
 
+    @property
+    def problem(self) -> str:
+        """What is wrong, without what has the field."""
+        return self._problem
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what the message is made of."""
         return FieldError, (self._owner, self._field, self._problem)

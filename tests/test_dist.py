@@ -121,10 +121,11 @@ def test_sdist_contains_the_repository(unpacked: Path) -> None:
     assert {name for name in tracked() | CHAKRA if not (unpacked / name).is_file()} == LEFT_OUT
 
 
-def test_wheel_contains_packages_manual_and_applications(built: dict[str, Path]) -> None:
+def test_wheel_contains_packages_manual_monitoring_and_applications(built: dict[str, Path]) -> None:
     expected = tracked("airflow_provider_coordination", "pyspark_coordinated_kinesis")
     expected |= {f"airflow_provider_coordination/manual/{Path(page).name}" for page in tracked("docs/*.md")}
     expected |= {f"airflow_provider_coordination/{application}" for application in tracked("spark_apps")}
+    expected |= {f"airflow_provider_coordination/{file}" for file in tracked("monitoring")}
     assert names(built[".whl"]) == expected | CHAKRA
     assert "airflow_provider_coordination/py.typed" in expected
 

@@ -418,7 +418,7 @@ def test_asset_event_fields_are_documented() -> None:
     assert f"The first {RANGES_LISTED} partitions" in page("observability.md")
 
 
-WITHOUT_STORE = ("spark-archive", "job-settings", "plan")
+WITHOUT_STORE = ("init", "preview", "spark-archive", "job-settings", "plan")
 """Commands that have none of the options that name a store."""
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Downloads the software for the demo and the tests: a Kinesis server into .venv/servers, and Java if it is missing. With
 # the argument `dynamodb`, it also downloads a DynamoDB server. With `tests`, it adds to that MariaDB, OpenSearch, the JDBC
-# drivers, the jars by which Spark reads Delta, and Chromium. With `deep`, it adds what only `make test-deep` needs: another
+# drivers, the jars by which Spark reads Delta, Chromium, and promtool. With `deep`, it adds what only `make test-deep` needs: another
 # Spark, Livy, YARN, and the jars by which Spark reads Iceberg and S3.
 set -eu
 cd "$(dirname "$0")/.."
@@ -252,6 +252,25 @@ if ! command -v mariadbd >/dev/null && ! command -v mysqld >/dev/null; then
         echo "servers: no MariaDB found: install a MariaDB server (Debian: mariadb-server-core), or skip its tests" >&2
     fi
 fi
+
+# What checks alert rules, out of Debian's package of Prometheus (19 MB), without installing it. One test needs it, so an
+# error here is not fatal.
+rule_checker() {
+    folder=.venv/servers/promtool
+    [ ! -x "$folder/usr/bin/promtool" ] && ! command -v promtool >/dev/null || return 0
+    if ! is_debian; then
+        echo "servers: no promtool found: install Prometheus, or skip the test of the alert rules" >&2
+        return 0
+    fi
+    echo "servers: downloading Debian's prometheus for promtool into $folder"
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    [ "$(id -u)" != 0 ] || apt-get update -qq || true
+    { (cd "$folder" && apt-get download -qq prometheus && dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool); } 2>"$folder/log" ||
+        echo "servers: apt-get could not download prometheus (see $folder/log): the test of the alert rules is skipped" >&2
+    rm -f "$folder"/*.deb
+}
+rule_checker
 
 # The browser for Playwright, whose own builds are not in any package registry.
 if [ -z "${CHROMIUM:-}" ] && ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null && ! command -v google-chrome >/dev/null; then

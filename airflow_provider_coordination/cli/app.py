@@ -13,9 +13,11 @@ from airflow_provider_coordination.cli import (
     audit,
     doctor,
     imports,
+    init,
     inspection,
     job_settings,
     plan,
+    preview,
     recovery,
     spec,
     supervisor,
@@ -46,6 +48,8 @@ def application() -> typer.Typer:
     actions.register(app)
     acknowledgments.register(app)
     imports.register(app)
+    init.register(app)
+    preview.register(app)
     doctor.register(app)
     job_settings.register(app)
     plan.register(app)

@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_coordination.audit.source_audit import dead_letter_sink
 from airflow_provider_coordination.aws import SharedClients
@@ -25,6 +26,7 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.connections import AirflowConnections, airflow_connection
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.peek import Peek, PeekLimits
 from airflow_provider_coordination.sources.reads import Reads
 from airflow_provider_coordination.sources.source_kind import Settings, SourceKind
 from airflow_provider_coordination.spark.access import Access
@@ -33,6 +35,7 @@ from airflow_provider_coordination.spark.sinks import check_freshness
 from airflow_provider_coordination.spark.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.supervisor.observer import Probe
 from airflow_provider_coordination.supervisor.operations import SourceCheck
+from airflow_provider_coordination.supervisor.preview import Preview, preview_of
 from airflow_provider_coordination.supervisor.reading import no_supervisor
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_keys import reads_kind_of
@@ -40,6 +43,9 @@ from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.submission_checks import check_fits, implausible_times
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.supervisor.turn import Supervisor
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.spark.previewed_payloads import PayloadPreview
 
 RESPONSE_SECONDS = 20.0
 """A source that takes longer counts as unavailable: a user or a turn is waiting."""
@@ -90,6 +96,60 @@ def check_against_source(
     return tuple(warnings)
 
 
+def preview_source(
+    spec: IngestionSpec,
+    limits: PeekLimits | None = None,
+    default_region: str | None = None,
+    service: Callable[[SourceKind, Settings], Any] = _service,
+    response_seconds: float = RESPONSE_SECONDS,
+) -> Preview:
+    """Read a few records of a spec's source, and show them with the columns that they get.
+
+    It leases and writes nothing, and needs neither a store nor Spark.
+
+    :param limits: how much is read at most.
+    :param default_region: the AWS region to use if nothing else names one; by default the region of the spec's
+        coordination connection, if that is defined here.
+    :param service: returns the client that queries the source.
+    :param response_seconds: how long to wait for the source, in seconds.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    :raises SourceError: if the source does not respond.
+    """
+    connections = AirflowConnections(default_region or _region_of_jobs(spec))
+    connected = spec.ingestion.reads.connect(connections)
+    reads, peek = connected.reads, Peek(limits or PeekLimits())
+    kind: SourceKind = reads.source_kind()
+    reads.check()
+    payloads = _payload_preview(spec, connections)
+
+    def read() -> Preview:
+        kind.peek(service(kind, reads.settings), reads.settings, peek, connected.supplier)
+        return preview_of(spec, peek, payloads)
+
+    return LimitedCalls().make(read, response_seconds)
+
+
+def _payload_preview(spec: IngestionSpec, connections: AirflowConnections) -> PayloadPreview | None:
+    """Return what decodes payloads; None if the spec says nothing about them.
+
+    :raises ConfigurationError: if it is wrong, or a library that it needs is missing here.
+    """
+    ingestion = spec.ingestion
+    payload = ingestion.payload.connected(connections)
+    if ingestion.schema is None and not payload.is_decoded:
+        return None
+    access = Access() if payload.protobuf is None else access_of(sinks_of(spec.sinks, connections))
+    for module in payload.modules:
+        if find_spec(module.partition(".")[0]) is None:
+            raise ConfigurationError(
+                f"spec: field 'payload.{payload.format}' needs {module!r}, which is missing on this machine: install "
+                f"airflow-provider-coordination[{payload.format}]"
+            )
+    from airflow_provider_coordination.spark.previewed_payloads import PayloadPreview  # loads Arrow
+
+    return PayloadPreview(payload, ingestion.schema, ingestion.time_formats or {}, access)
+
+
 def _undefined_connections(spec: IngestionSpec) -> Iterator[str]:
     """Yield a warning for each connection of jobs that is not defined here; those of sources and sinks are errors."""
     for field, conn_id in (
@@ -125,6 +185,19 @@ def written_locations(spec: IngestionSpec) -> tuple[list[str], Access]:
     return separate, access_of(sinks)
 
 
+def spec_of_supervised(view: SourceView) -> IngestionSpec:
+    """Return the latest spec of a supervised source.
+
+    :param view: an initialized view of the source.
+    :raises SupervisorNotFoundError: if no spec was ever submitted.
+    :raises ConfigurationError: if it was written by another version of the package, and cannot be read.
+    """
+    latest = next((each.spec for each in SupervisionStore(view).history() if each.spec is not None), None)
+    if latest is None:
+        raise SupervisorNotFoundError(no_supervisor(view.source))
+    return IngestionSpec.read(latest)
+
+
 def sinks_of_supervised(view: SourceView) -> list[SinkSettings]:
     """Return the sinks of a supervised source by its latest spec, the dead letters included.
 
@@ -132,10 +205,7 @@ def sinks_of_supervised(view: SourceView) -> list[SinkSettings]:
     :raises SupervisorNotFoundError: if no spec was ever submitted.
     :raises ConfigurationError: if a connection is not defined here.
     """
-    latest = next((each.spec for each in SupervisionStore(view).history() if each.spec is not None), None)
-    if latest is None:
-        raise SupervisorNotFoundError(no_supervisor(view.source))
-    spec = IngestionSpec.read(latest)
+    spec = spec_of_supervised(view)
     sinks = list(sinks_of(spec.sinks, AirflowConnections(_region_of_jobs(spec))))
     path = spec.ingestion.bad_records.dead_letter_path
     return [*sinks, *([] if path is None else [dead_letter_sink(path)])]

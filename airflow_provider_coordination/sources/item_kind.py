@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -19,8 +19,17 @@ from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.coordination.source_claim import shown_value
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.items import ItemPosition, PartitionProgress, repair_key
+from airflow_provider_coordination.sources.items import (
+    Item,
+    ItemGoneError,
+    ItemPosition,
+    ItemReader,
+    ItemUnreadableError,
+    PartitionProgress,
+    repair_key,
+)
 from airflow_provider_coordination.sources.landed import (
+    START,
     LandedBatches,
     LandedProgress,
     ProgressFormatError,
@@ -28,6 +37,8 @@ from airflow_provider_coordination.sources.landed import (
     objects_in,
     text_of,
 )
+from airflow_provider_coordination.sources.peek import Peek, add_rows
+from airflow_provider_coordination.sources.questions import Question
 from airflow_provider_coordination.sources.reset_targets import (
     EARLIEST,
     Reread,
@@ -40,6 +51,7 @@ from airflow_provider_coordination.sources.source_kind import (
     READER,
     Access,
     DatasetName,
+    Finder,
     Inspection,
     RangeRepair,
     Settings,
@@ -49,6 +61,8 @@ from airflow_provider_coordination.sources.source_kind import (
 Datasets = Callable[[Settings], Iterable[DatasetName]]
 Left = Callable[[Settings, Settings], Iterable[str]]
 
+ORIGIN = "_origin"
+"""The column that names the item of a record; see `RecordLayout`."""
 HOW = (READER, "conn_id")
 """The names in a location that decide how items are read, and not which ones."""
 
@@ -67,6 +81,8 @@ class ItemKind(SourceKind):
     :param permissions: `module:attribute` of the function that `SourceKind.permissions` calls; None if there is none.
     :param supplier: `module:attribute` of what makes the supplier that finds a source's partitions, with the arguments
         of `SourceKind.supplier`; None if there is none.
+    :param is_peeked: whether a preview may run the supplier and the reader: they change nothing, and need no Spark.
+    :param questions: see `SourceKind.questions`.
     """
 
     progress_class = PartitionProgress
@@ -84,6 +100,8 @@ class ItemKind(SourceKind):
         left: Left | None = None,
         supplier: str | None = None,
         permissions: str | None = None,
+        is_peeked: bool = False,
+        questions: Sequence[Question] = (),
     ) -> None:
         super().__init__(name)
         self.reader = reader
@@ -94,6 +112,8 @@ class ItemKind(SourceKind):
         self._left = left
         self._supplier = supplier
         self._permissions = permissions
+        self._is_peeked = is_peeked
+        self.questions = questions
 
     @override
     def supplier(self, described: Any, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
@@ -225,6 +245,37 @@ class ItemKind(SourceKind):
         except (ProgressFormatError, KeyError, TypeError, ValueError):  # it is stored, so it may be anything
             return plain
 
+    @property
+    @override
+    def has_preview(self) -> bool:
+        return self._is_peeked or type(self).peek is not ItemKind.peek
+
+    @override
+    def peek(self, service: Any, settings: Settings, peek: Peek, finder: Finder) -> None:
+        """Its supplier finds items for a store in memory, which nothing else sees."""
+        if not self._is_peeked:
+            return super().peek(service, settings, peek, finder)
+        from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
+
+        name, own = self.reader_named(settings)
+        reader: ItemReader = import_attribute(name, f"reader {name!r}").from_mapping(own)
+        coordinator = SourceCoordinator(InMemoryStore(), "preview", "preview")
+        coordinator.initialize()
+        tried = 0
+        for item in _items_found(finder(coordinator)):
+            tried += 1
+            try:
+                peek_item(reader, item, peek)
+            except (ItemGoneError, ItemUnreadableError) as error:
+                peek.problems.append(f"{reader.origin(item)}: {error}")
+            if peek.is_full or len(peek.problems) == MAX_PROBLEMS:
+                break
+        if not peek.records:
+            peek.nothing = (
+                f"the first {tried} items have no record; check what is read" if tried else "nothing was found"
+            )
+        return None
+
     @override
     def plan_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
         # If an item was split off a partition that is reset too, its own partition is removed: the item is read again
@@ -268,6 +319,33 @@ class ItemKind(SourceKind):
     @override
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
         return () if self._datasets is None else self._datasets(settings)
+
+
+MAX_PROBLEMS = 3
+"""After this many items that cannot be read, a preview ends."""
+
+
+def peek_item(reader: ItemReader, item: Item, peek: Peek) -> None:
+    """Read the first records of an item.
+
+    :raises ItemGoneError: if there is nothing to read.
+    :raises ItemUnreadableError: if it cannot be read.
+    """
+    pages = reader.read(item, START)
+    try:
+        for page in pages:
+            add_rows(peek, page.records, **{ORIGIN: reader.origin(item)})
+            if peek.is_full:
+                return
+    finally:
+        if isinstance(pages, Generator):
+            pages.close()
+
+
+def _items_found(supplier: Supplier) -> Iterator[dict[str, Any]]:
+    for page in supplier({}):
+        for progress in page.partitions.values():
+            yield from PartitionProgress.from_mapping(progress).items
 
 
 def changed_values(before: Settings, now: Settings, names: Iterable[str]) -> Iterator[str]:

@@ -29,6 +29,8 @@ from airflow_provider_coordination.sources.landed import (
     objects_in,
     text_of,
 )
+from airflow_provider_coordination.sources.peek import Peek
+from airflow_provider_coordination.sources.questions import Question
 from airflow_provider_coordination.sources.reset_targets import Reread, ResetAction, ResetPlan, ResetStep, Target
 
 
@@ -68,6 +70,8 @@ READER = "reader"
 """The setting of a kind that brings only a reader of items: `module:class`; `reader_settings` are the reader's own."""
 Settings = Mapping[str, Any]
 """A kind's own settings, a JSON object; it may hold secrets."""
+Finder = Callable[[SourceCoordinator], Supplier]
+"""Returns the supplier that finds a source's partitions, for a coordinator of the source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +146,8 @@ class SourceKind:
     """`module:attribute` of the class that reads it in a Spark job; see `spark/reading.py`."""
     reads: str | None = None
     """`module:attribute` of the class with which a DAG or a spec describes what is read; None if there is none."""
+    questions: Sequence[Question] = ()
+    """What a user is asked for a first spec; empty if its spec is written by hand."""
     pages: str | None = None
     """`module:attribute` of its additions to the UI: a `KindPages`; see `ui/bodies.py`."""
     settles_after: timedelta | None = None
@@ -376,6 +382,28 @@ class SourceKind:
         :raises SourceError: if the source is unavailable.
         """
         return ()
+
+    def peek(self, service: Any, settings: Settings, peek: Peek, finder: Finder) -> None:
+        """Read a few records that a job with these settings would read, without a store and without Spark.
+
+        It changes nothing in the source: no message of a queue is received, no export is started.
+
+        :param service: as `service` returns it.
+        :param settings: those of a job.
+        :param peek: receives the records.
+        :param finder: returns the supplier of the source, for a coordinator.
+        :raises ConfigurationError: if the kind cannot do it, or the settings are wrong, or access is denied.
+        :raises SourceError: if the source is unavailable.
+        """
+        raise ConfigurationError(
+            f"a source of kind {self.name!r} cannot be previewed: only its Spark jobs read it; run a job, and look at "
+            "what it delivers"
+        )
+
+    @property
+    def has_preview(self) -> bool:
+        """Whether `peek` can read records."""
+        return type(self).peek is not SourceKind.peek
 
     def plan_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
         """Plan to reset exactly these partitions.

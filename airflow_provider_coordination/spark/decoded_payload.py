@@ -6,7 +6,6 @@ as those of JSON do. Avro and Protobuf come with the types of the schema.
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from importlib import import_module
@@ -26,7 +25,7 @@ from airflow_provider_coordination.spark.decoding.columns import MISFIT, Payload
 from airflow_provider_coordination.spark.decoding.csv_rows import CsvPayloads
 from airflow_provider_coordination.spark.decoding.decoder import FAILURE, NUMBER, Decoder
 from airflow_provider_coordination.spark.decoding.formats import Make, ManyJson, Unchanged
-from airflow_provider_coordination.spark.decoding.protobuf_rows import ProtobufPayloads
+from airflow_provider_coordination.spark.decoding.protobuf_rows import ProtobufPayloads, descriptors_at
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import PAYLOAD, RecordLayout
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload, columns_of_ddl
@@ -34,11 +33,9 @@ from airflow_provider_coordination.spark.payload_column import PayloadColumn, on
 from airflow_provider_coordination.spark.payload_schema import check_time_formats
 from airflow_provider_coordination.spark.payload_settings import Payload
 from airflow_provider_coordination.spark.spark_versions import arrow_schema, frame_schema
-from airflow_provider_coordination.spark.storage import open_files
 
 TEXT = "_coordination_text_"
 """The beginning of the names of columns with the texts of CSV."""
-INLINE = "data:"
 
 
 class DecodedPayload:
@@ -104,7 +101,7 @@ class DecodedPayload:
                 _check_avro(payload.avro.schema)
             return partial(AvroPayloads, payload.avro, self._typed_fields(), payload.max_record_bytes)
         if payload.protobuf is not None:
-            descriptors = _content_of(payload.protobuf.descriptor_set, access)
+            descriptors = descriptors_at(payload.protobuf.descriptor_set, access)
             return partial(ProtobufPayloads, descriptors, payload.protobuf.message, self._typed_fields())
         return partial(ManyJson if payload.json is not None and payload.json.many else Unchanged)
 
@@ -241,26 +238,6 @@ def _check_avro(schema: str) -> None:
         parsed_schema([schema])
     except AvroSchemaError as error:
         raise ConfigurationError(f"field 'payload.avro.schema': {error}") from None
-
-
-def _content_of(location: str, access: Access) -> bytes:
-    """Return a set of descriptors.
-
-    :raises ConfigurationError: if it cannot be read.
-    """
-    where = "field 'payload.protobuf.descriptor_set'"
-    if location.startswith(INLINE):
-        try:
-            return b64decode(location.partition(",")[2], validate=True)
-        except ValueError:
-            raise ConfigurationError(f"{where} must be 'data:;base64,' and a file in base64") from None
-    files, path = open_files(location, access)
-    try:
-        return files.read(path)
-    except OSError as error:
-        raise ConfigurationError(
-            f"{where} is {location!r}, which the driver cannot read: {error}; give a path or URI that it reaches"
-        ) from None
 
 
 def _value(column: PayloadColumn, text: Column) -> Column:

@@ -224,7 +224,17 @@ def columns_of(ddl: str) -> Mapping[str, str]:
 
 def required_columns_of(ddl: str) -> frozenset[str]:
     """Return the names of the top-level columns that are `NOT NULL`."""
-    return frozenset(name for name, _, rest in _columns(ddl) if re.search(r"\bNOT\s+NULL\b", rest, re.IGNORECASE))
+    return frozenset(name for name, _, is_required in definitions_of(ddl) if is_required)
+
+
+def definitions_of(ddl: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield the name of each top-level column, its type as it is written, and whether it is `NOT NULL`.
+
+    :raises ConfigurationError: if the schema is invalid.
+    """
+    for name, kind, rest in _columns(ddl):
+        of_type = re.split(r"(?i)\bNOT\s+NULL\b|\bCOMMENT\b|\bDEFAULT\b", rest)[0].strip()
+        yield name, f"{kind}{of_type}", re.search(r"\bNOT\s+NULL\b", rest, re.IGNORECASE) is not None
 
 
 def _columns(ddl: str) -> Iterator[tuple[str, str, str]]:

@@ -19,11 +19,18 @@ from airflow_provider_coordination.audit.trace import BatchTrace, SinkTrace, tra
 from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     SourceError,
+    StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.partition_actions import PARTITION_ACTIONS, UserAction
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.connections import AirflowConnections
-from airflow_provider_coordination.hooks.supervision import checks_against_source, sinks_of_supervised
+from airflow_provider_coordination.hooks.supervision import (
+    checks_against_source,
+    preview_source,
+    sinks_of_supervised,
+    spec_of_supervised,
+)
+from airflow_provider_coordination.sources.peek import PeekLimits
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.spark.ledger import LedgerEntry
 from airflow_provider_coordination.supervisor.facts import (
@@ -35,6 +42,7 @@ from airflow_provider_coordination.supervisor.facts import (
     SupervisorStatus,
 )
 from airflow_provider_coordination.supervisor.operations import NOT_CHECKED, ResetReport, Submission, SupervisorVerbs
+from airflow_provider_coordination.supervisor.preview import MAX_RECORDS, Preview
 from airflow_provider_coordination.supervisor.reading import (
     existing_status,
     read_history,
@@ -76,6 +84,10 @@ SUPERVISORS = "/connections/{connection_id}/supervisors"
 SUPERVISOR = SOURCE + "/supervisor"
 STATUS_COOLDOWN = 3.0
 """Counting completed partitions is expensive on DynamoDB."""
+PREVIEW_SECONDS = 5.0
+"""How long the source is read for a preview; a user is waiting, and one of the threads of the connection."""
+PREVIEW_RESPONSE_SECONDS = 8.0
+"""How long the source may take in all."""
 MAX_VERSIONS = 50
 MAX_FINDINGS = 100
 MAX_BATCH_CHARACTERS = 2000
@@ -218,6 +230,7 @@ def router() -> APIRouter:
         (f"{SUPERVISOR}/stats", stats, SourceStats),
         (f"{SUPERVISOR}/parse-errors", parse_errors, ParseErrors),
         (f"{SUPERVISOR}/trace", trace, TraceFacts),
+        (f"{SUPERVISOR}/preview", preview, Preview),
     )
     for path, handler, model in reads:
         routes.get(path, dependencies=[may_read_connection()], response_model=model)(handler)
@@ -320,6 +333,31 @@ async def trace(
         return TraceFacts.of(trace_batch(view, sinks_of_supervised(view), batch, position or None))
 
     return await _read_supervisor(queries, connection_id, source, ("trace", batch, position), read)
+
+
+async def preview(
+    queries: Queries,
+    connection_id: str,
+    source: str,
+    records: Annotated[int, Query(ge=1, le=MAX_RECORDS)] = PeekLimits.records,
+) -> Response:
+    """Return a few records of the source, with the columns that the spec gives them. It changes nothing."""
+
+    def read() -> bytes:
+        spec = queries.stores.query_source(connection_id, source, spec_of_supervised)
+        region = queries.stores.settings(connection_id).region
+        limits = PeekLimits(records=records, seconds=PREVIEW_SECONDS)
+        return json_text(preview_source(spec, limits, region, response_seconds=PREVIEW_RESPONSE_SECONDS))
+
+    try:
+        return json_response(await queries.read(connection_id, ("preview", source, records), read, cooldown=EXPENSIVE))
+    except StoreUnavailableError:
+        raise
+    except SourceError as error:  # the text may contain a host name or more
+        log.error("source %r does not respond: %s: %s", source, type(error).__name__, error)
+        raise HTTPException(
+            424, f"source {source!r} does not respond ({type(error).__name__}); see the log of the API server"
+        ) from None
 
 
 async def audit_sinks(queries: Queries, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:

@@ -33,6 +33,8 @@ from airflow_provider_coordination.sources.items import (
     ReadPage,
     SourceUnavailableError,
 )
+from airflow_provider_coordination.sources.kinds import get_kind
+from airflow_provider_coordination.sources.peek import Peek, PeekLimits
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.aws_wire import AwsWire
 from tests.support.dynamodb_export import FOLDER, export_objects
@@ -299,3 +301,23 @@ def export_settings(server: S3Server, location: str) -> DynamoDBExport:
 def export_items(of: DynamoDBExport) -> list[Item]:
     pages = ExportSupplier(of, new_coordinator())({})
     return [item for page in pages for p in page.partitions.values() for item in p["items"]]
+
+
+def test_preview_reads_few_items_without_a_trace(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
+    create(dynamodb, dynamodb_table)
+    empty, full = Peek(PeekLimits()), Peek(PeekLimits(records=3))
+    reads = settings(dynamodb, dynamodb_table, segments=2)
+
+    def peek(into: Peek) -> None:
+        kind = get_kind("dynamodb")
+        own = reads.to_mapping()
+        kind.peek(kind.service(own), own, into, lambda coordinator: SegmentSupplier(reads, coordinator))
+
+    peek(empty)
+    assert (empty.records, empty.nothing) == ([], "the first 2 items have no record; check what is read")
+    put(dynamodb, dynamodb_table, [{"id": {"S": str(number)}} for number in range(200)])
+    peek(full)
+    assert [json.loads(record["data"])["id"] == json.loads(record["key"])["id"] for record in full.records] == [
+        True
+    ] * 3
+    assert list(full.columns) == ["_origin", *RECORD_SCHEMA.names]

@@ -15,7 +15,7 @@ from airflow_provider_coordination.aws import Proof, prove
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.dynamodb import calls
 from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
-from airflow_provider_coordination.sources.dynamodb_streams.changes import change_order
+from airflow_provider_coordination.sources.dynamodb_streams.changes import CHANGE_COLUMNS, change_order
 from airflow_provider_coordination.sources.dynamodb_streams.client import StreamsClient, streams_client
 from airflow_provider_coordination.sources.dynamodb_streams.history import HistoryReader, history_pages
 from airflow_provider_coordination.sources.dynamodb_streams.settings import DynamoDBStreams
@@ -23,6 +23,7 @@ from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, shard_listing
+from airflow_provider_coordination.sources.peek import Peek, PeekLimits
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.dynamodb_server import DynamoDbServer, create_streamed_table
 from tests.support.dynamodb_streams import DynamoDbStreams, InProcessDynamoDb, Item, client_of, strings
@@ -190,6 +191,10 @@ def test_calls_are_refused_alike(service: Service) -> None:
     assert service.refusal("get_shard_iterator", **wrong) == "ResourceNotFoundException"
 
 
+def no_supplier(coordinator: Any) -> Any:
+    raise AssertionError("shards are found without a supplier")
+
+
 def test_kind_asks_the_service_for_what_it_needs(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     kind = get_kind("dynamodb_streams")
     tables = dynamodb.client()
@@ -199,6 +204,15 @@ def test_kind_asks_the_service_for_what_it_needs(dynamodb: DynamoDbServer, dynam
     settings = reads.resolved().to_mapping()
     service = kind.service(settings)
     assert kind.sample(service, settings) == [b'{"id":"a","event":"1"}']
+    peek = Peek(PeekLimits())
+    kind.peek(service, settings, peek, no_supplier)
+    [change] = peek.records
+    assert (change["table_name"], change["operation"], change["data"]) == (
+        dynamodb_table,
+        "INSERT",
+        '{"id":"a","event":"1"}',
+    )
+    assert list(peek.columns) == [name for name in CHANGE_COLUMNS.names if name != "change_order"]
     assert kind.open_partitions(service, settings) == kind.capacity(settings, ask=True).partitions == 1
     found = kind.permissions(dynamodb_table, lambda name: dynamodb.settings)
     assert found is not None

@@ -22,8 +22,10 @@ from airflow_provider_coordination.sources.items import (
     ReadPage,
     SourceUnavailableError,
 )
+from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.sources.opensearch.kind import OpenSearchCluster, OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.slices import RECORD_SCHEMA, SliceReader, SliceSupplier
+from airflow_provider_coordination.sources.peek import Peek, PeekLimits
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.opensearch_server import OpenSearchServer
 
@@ -360,3 +362,11 @@ def test_data_stream_is_read_beside_an_alias(opensearch: OpenSearchServer, tenan
     finally:
         opensearch.ask("DELETE", f"/_data_stream/{stream}")
         opensearch.ask("DELETE", f"/_index_template/{stream}")
+
+
+def test_preview_reads_few_documents(opensearch: OpenSearchServer, opensearch_index: str) -> None:
+    chosen, _ = one_slice(opensearch, opensearch_index)
+    peek, kind, own = Peek(PeekLimits(records=3)), get_kind("opensearch"), chosen.to_mapping()
+    kind.peek(kind.service(own), own, peek, lambda coordinator: SliceSupplier(chosen, coordinator))
+    assert len(peek.records) == 3
+    assert list(peek.columns) == ["_origin", *RECORD_SCHEMA.names]

@@ -20,9 +20,18 @@ from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
 from airflow_provider_coordination.sources.kinesis.stream_names import stream_name, stream_of
 from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
 from airflow_provider_coordination.sources.landed import integer_of, objects_in
+from airflow_provider_coordination.sources.peek import Peek
+from airflow_provider_coordination.sources.questions import aws_question, table_question
 from airflow_provider_coordination.sources.reads import AwsReads, Connected, Reads, RereadReads
 from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetPlan, Target
-from airflow_provider_coordination.sources.source_kind import Access, DatasetName, Inspection, Settings, aws_host
+from airflow_provider_coordination.sources.source_kind import (
+    Access,
+    DatasetName,
+    Finder,
+    Inspection,
+    Settings,
+    aws_host,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -197,6 +206,10 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return changed_values(before, now, ("table", *regions))
 
 
+PEEKED_UNITS = 50.0
+"""The read capacity that a preview takes a second at most, for each segment that it reads."""
+
+
 class TableKind(ItemKind):
     """Tables of DynamoDB. The segments of a history belong to the table, whose stream is reset with them."""
 
@@ -209,6 +222,12 @@ class TableKind(ItemKind):
         states = (StreamState(stream=name, creation_epoch=at, began=TRIM_HORIZON) for name, at in sorted(streams))
         named = tuple(sorted({name for name, _ in streams}))
         return SyncState(streams=tuple(states), named=named).to_mapping() if streams else {}
+
+    @override
+    def peek(self, service: Any, settings: Settings, peek: Peek, finder: Finder) -> None:
+        """Pages of a hundred items at first, and slowly: a scan takes capacity from others."""
+        pace = {"read_units_per_second": settings.get("read_units_per_second") or PEEKED_UNITS}
+        super().peek(service, {**settings, **pace}, peek, finder)
 
     @override
     def group_of(self, partition: Partition) -> str | None:
@@ -272,4 +291,6 @@ KIND = TableKind(
     left=_left,
     supplier="airflow_provider_coordination.sources.dynamodb.segments:SegmentSupplier",
     permissions="airflow_provider_coordination.sources.dynamodb.calls:permissions",
+    is_peeked=True,
+    questions=(table_question("table"), aws_question()),
 )

@@ -15,6 +15,7 @@ from airflow_provider_coordination.settings import CONNECTED, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.dynamodb.kind import table_dataset
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
+from airflow_provider_coordination.sources.questions import aws_question, place_question
 from airflow_provider_coordination.sources.reads import AwsReads
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, file_dataset
 
@@ -116,4 +117,8 @@ KIND = ItemKind(
     reads="airflow_provider_coordination.sources.dynamodb_export.kind:DynamoDBExport",
     left=_left,
     supplier="airflow_provider_coordination.sources.dynamodb_export.files:ExportSupplier",
+    questions=(
+        place_question("export", "Folder of the export, which holds manifest-summary.json", "location"),
+        aws_question(only_on_s3="export"),
+    ),
 )

@@ -19,7 +19,9 @@ from airflow_provider_coordination.sources.kinesis.pacing import READS_PER_SECON
 from airflow_provider_coordination.sources.kinesis.progress import LINEAGE_KIND
 from airflow_provider_coordination.sources.kinesis.shards import MIN_RETENTION, open_shards
 from airflow_provider_coordination.sources.kinesis.stream_names import StreamService, stream_name
-from airflow_provider_coordination.sources.source_kind import Access, Capacity, DatasetName, Settings
+from airflow_provider_coordination.sources.peek import Peek
+from airflow_provider_coordination.sources.questions import aws_question, table_question
+from airflow_provider_coordination.sources.source_kind import Access, Capacity, DatasetName, Finder, Settings
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.partition import Partition
@@ -32,6 +34,7 @@ class DynamoDBStreamsKind(KinesisKind):
 
     reads = "airflow_provider_coordination.sources.dynamodb_streams.settings:DynamoDBStreams"
     reading = "airflow_provider_coordination.spark.dynamodb_streams.reading:DynamoDBStreamsSource"
+    questions = (table_question("tables"), aws_question())
     import_commands = None
 
     @override
@@ -57,6 +60,12 @@ class DynamoDBStreamsKind(KinesisKind):
         from airflow_provider_coordination.sources.dynamodb_streams.service import sample
 
         return sample(service.client, settings["tables"])
+
+    @override
+    def peek(self, service: StreamService, settings: Settings, peek: Peek, finder: Finder) -> None:
+        from airflow_provider_coordination.sources.dynamodb_streams.service import peek_tables
+
+        peek_tables(service.client, settings["tables"], peek)
 
     @override
     def open_partitions(self, service: StreamService, settings: Settings) -> int:

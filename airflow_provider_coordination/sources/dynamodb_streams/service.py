@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from airflow_provider_coordination.aws import AwsSettings, Permission, Proof, aws_client, prove
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.dynamodb_streams import MAX_RECORDS_PER_READ
+from airflow_provider_coordination.sources.dynamodb_streams.changes import ChangeRecords
 from airflow_provider_coordination.sources.dynamodb_streams.client import EMPTY_PAGES, StreamsClient
 from airflow_provider_coordination.sources.kinesis import service as shards
 from airflow_provider_coordination.sources.kinesis.client import kinesis_errors
@@ -18,8 +19,9 @@ from airflow_provider_coordination.sources.kinesis.positions import parse_positi
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.records import COLUMNS
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
-from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
+from airflow_provider_coordination.sources.kinesis.stream_names import StreamService, stream_name
 from airflow_provider_coordination.sources.landed import ProgressFormatError
+from airflow_provider_coordination.sources.peek import Peek, add_rows
 
 UNREAD_PAGES = EMPTY_PAGES + 1
 """How many pages are requested for a lag: a quiet shard is known to be one after `EMPTY_PAGES`."""
@@ -52,17 +54,40 @@ def sample(client: StreamsClient, tables: Iterable[str]) -> list[bytes]:
     :raises StreamNotFoundError: if a table does not exist, or has no stream.
     :raises SourceError: if DynamoDB is unavailable.
     """
-    return [payload for table in tables for payload in islice(_payloads(client, table), RECORDS)]
+    return [
+        payload.encode()
+        for table in tables
+        for payload in islice((each for _, page in _pages(client, table) for each in page.data.to_pylist()), RECORDS)
+    ]
 
 
-def _payloads(client: StreamsClient, table: str) -> Iterator[bytes]:
+def peek_tables(client: StreamsClient, tables: Sequence[str], peek: Peek) -> None:
+    """Read a few changes of tables, the oldest ones of their open shards.
+
+    :raises StreamNotFoundError: if a table does not exist, or has no stream.
+    :raises SourceError: if DynamoDB is unavailable.
+    """
+    for table in tables:
+        for shard_id, page in _pages(client, table):
+            add_rows(peek, page.changes, table_name=stream_name(table), shard_id=shard_id)
+            if peek.is_full:
+                return
+    if not peek.records:
+        peek.nothing = (
+            f"the first {SHARDS} open shards of table {', '.join(map(repr, tables))} begin with no change; write an "
+            "item, and try again"
+        )
+
+
+def _pages(client: StreamsClient, table: str) -> Iterator[tuple[str, ChangeRecords]]:
+    """Yield the first page of some shards, with the name of the shard."""
     arn = describe_stream(client, table, ready_within_seconds=0.0).address
     for shard in client.list_shards(StreamARN=arn, ShardFilter={"Type": "AT_LATEST"})["Shards"][:SHARDS]:
         name = shard["ShardId"]
         with kinesis_errors(client, table, name):
             at = client.get_shard_iterator(StreamARN=arn, ShardId=name, ShardIteratorType="TRIM_HORIZON")
             records = client.get_records(ShardIterator=at["ShardIterator"], Limit=RECORDS)[COLUMNS]
-        yield from (payload.encode() for payload in records.data.to_pylist())
+        yield name, records
 
 
 def permissions(aws: AwsSettings, table_aws: AwsSettings, table: str) -> Iterator[Permission]:

@@ -20,6 +20,7 @@ from airflow_provider_coordination.field_hints import Limits, ParsedBy
 from airflow_provider_coordination.settings import CONNECTED, FieldError, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver, ConnectionValues
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
+from airflow_provider_coordination.sources.questions import Question
 from airflow_provider_coordination.sources.reads import DescribedReads
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings
 from airflow_provider_coordination.sql import CONNECTION_TYPES, DRIVERS, MYSQL, PORTS, POSTGRESQL, SQLITE, sql_engine
@@ -439,4 +440,14 @@ KIND = ItemKind(
     reads="airflow_provider_coordination.sources.jdbc.kind:JdbcTable",
     left=_left,
     supplier="airflow_provider_coordination.sources.jdbc.supplier:range_supplier",
+    questions=(
+        Question(option="from-table", text="Table, with its schema", field="table"),
+        Question(option="column", text="Column that divides the table into ranges, such as its key", field="column"),
+        Question(
+            option="source-conn-id",
+            text="Airflow connection to the database",
+            field="jdbc_conn_id",
+            default="jdbc_default",
+        ),
+    ),
 )

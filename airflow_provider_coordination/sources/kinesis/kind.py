@@ -52,11 +52,14 @@ from airflow_provider_coordination.sources.landed import (
     objects_in,
     text_of,
 )
+from airflow_provider_coordination.sources.peek import Peek
+from airflow_provider_coordination.sources.questions import Question, aws_question
 from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetStep
 from airflow_provider_coordination.sources.source_kind import (
     Access,
     Capacity,
     DatasetName,
+    Finder,
     Hold,
     Inspection,
     RangeRepair,
@@ -80,6 +83,10 @@ class KinesisKind(SourceKind):
     has_positions = True
     reads = "airflow_provider_coordination.sources.kinesis.settings:KinesisStreams"
     reading = "airflow_provider_coordination.spark.kinesis.reading:KinesisSource"
+    questions: Sequence[Question] = (
+        Question(option="stream", text="Name or ARN of the stream", field="streams"),
+        aws_question(),
+    )
     pages: str | None = "airflow_provider_coordination.ui.kinesis:PAGES"
     import_commands: str | None = "airflow_provider_coordination.cli.kinesis:register"
 
@@ -291,6 +298,12 @@ class KinesisKind(SourceKind):
         from airflow_provider_coordination.sources.kinesis.service import sample
 
         return sample(service.client, all_streams(service.client, settings))
+
+    @override
+    def peek(self, service: StreamService, settings: Settings, peek: Peek, finder: Finder) -> None:
+        from airflow_provider_coordination.sources.kinesis.service import peek_streams
+
+        peek_streams(service.client, all_streams(service.client, settings), peek)
 
     @override
     def plan_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:

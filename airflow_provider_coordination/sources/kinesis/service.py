@@ -13,6 +13,7 @@ from typing import Any
 from airflow_provider_coordination.aws import Permission, Proof, prove
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.sources.kinesis import RECORD_COLUMNS
 from airflow_provider_coordination.sources.kinesis.aggregation import expand
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_errors
 from airflow_provider_coordination.sources.kinesis.pacing import READ_BYTES_PER_SECOND, READS_PER_SECOND, RetryBudget
@@ -24,8 +25,15 @@ from airflow_provider_coordination.sources.kinesis.shards import (
     list_shards,
     open_shards,
 )
-from airflow_provider_coordination.sources.kinesis.stream_names import StreamService, is_arn, naming, naming_read
+from airflow_provider_coordination.sources.kinesis.stream_names import (
+    StreamService,
+    is_arn,
+    naming,
+    naming_read,
+    stream_name,
+)
 from airflow_provider_coordination.sources.landed import ProgressFormatError
+from airflow_provider_coordination.sources.peek import Peek
 from airflow_provider_coordination.sources.source_kind import Capacity
 
 WRITTEN_BYTES_PER_SECOND = 2**20
@@ -186,6 +194,14 @@ SHARDS = 4
 SAMPLED_PAGES = 3
 """The maximum number of pages of a shard: a shard that was quiet for a while returns empty pages first."""
 LOOKS_BACK = timedelta(hours=1)
+RECORD_TYPES: Mapping[str, str] = dict(
+    zip(
+        RECORD_COLUMNS[:-1],
+        ("string", "string", "string", "int64", "string", "timestamp[us, tz=UTC]", "binary"),
+        strict=True,
+    )
+)
+"""The Arrow types of the columns of a record, without its batch."""
 
 
 def sample(client: KinesisClient, streams: Iterable[str]) -> list[bytes]:
@@ -194,23 +210,63 @@ def sample(client: KinesisClient, streams: Iterable[str]) -> list[bytes]:
     :raises StreamNotFoundError: if a stream does not exist.
     :raises SourceError: if Kinesis is unavailable.
     """
-    return [payload for stream in streams for payload in islice(_payloads(client, stream), RECORDS)]
+    return [
+        record["data"]
+        for stream in streams
+        for record in islice(_records(client, stream, RECORDS, is_recent=True), RECORDS)
+    ]
 
 
-def _payloads(client: KinesisClient, stream: str) -> Iterator[bytes]:
+def peek_streams(client: KinesisClient, streams: Sequence[str], peek: Peek) -> None:
+    """Read a few records of streams: recent ones, or else the oldest ones.
+
+    :raises StreamNotFoundError: if a stream does not exist.
+    :raises SourceError: if Kinesis is unavailable.
+    """
+    each = -(-peek.limits.records // max(len(streams), 1))
+    for is_recent in (True, False):
+        for stream in streams:
+            for record in islice(_records(client, stream, each, is_recent=is_recent), each):
+                if peek.is_full:
+                    return
+                peek.add(record, RECORD_TYPES)
+        if peek.records:
+            return
+    peek.nothing = (
+        f"stream {', '.join(map(repr, streams))} has no record of the last hour, nor one on the oldest pages of its "
+        f"first {SHARDS} open shards; put a record, and try again"
+    )
+
+
+def _records(client: KinesisClient, stream: str, limit: int, *, is_recent: bool) -> Iterator[dict[str, Any]]:
+    """Yield some records of the first open shards of a stream.
+
+    :param limit: the maximum number of records of a page.
+    :param is_recent: whether to start an hour ago; otherwise with the oldest record.
+    """
     described = describe_stream(client, stream, ready_within_seconds=0.0)
-    begin = (described.described_at or datetime.now(UTC)) - LOOKS_BACK
+    at: dict[str, Any] = {"ShardIteratorType": "TRIM_HORIZON"}
+    if is_recent:
+        begin = (described.described_at or datetime.now(UTC)) - LOOKS_BACK
+        at = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": begin}
     open_shards = [shard for shard in list_shards(client, stream) if shard.is_open]
     for shard in open_shards[:SHARDS]:
         with kinesis_errors(client, stream, shard.shard_id):
-            iterator = client.get_shard_iterator(
-                **naming(stream), ShardId=shard.shard_id, ShardIteratorType="AT_TIMESTAMP", Timestamp=begin
-            )["ShardIterator"]
+            iterator = client.get_shard_iterator(**naming(stream), ShardId=shard.shard_id, **at)["ShardIterator"]
         for _ in range(SAMPLED_PAGES):
             with kinesis_errors(client, stream, shard.shard_id):
-                page = client.get_records(ShardIterator=iterator, Limit=RECORDS, **naming_read(stream))
+                page = client.get_records(ShardIterator=iterator, Limit=limit, **naming_read(stream))
             for record in page["Records"]:
-                yield from (data for _, _, data in expand(record["Data"], record["PartitionKey"]))
+                for sub_sequence_number, partition_key, data in expand(record["Data"], record["PartitionKey"]):
+                    yield {
+                        "stream": stream_name(stream),
+                        "shard_id": shard.shard_id,
+                        "sequence_number": record["SequenceNumber"],
+                        "sub_sequence_number": sub_sequence_number,
+                        "partition_key": partition_key,
+                        "approximate_arrival_timestamp": record["ApproximateArrivalTimestamp"].astimezone(UTC),
+                        "data": data,
+                    }
             iterator = page.get("NextShardIterator")
             if iterator is None or page["Records"]:
                 break

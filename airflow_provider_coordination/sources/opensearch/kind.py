@@ -15,6 +15,7 @@ from airflow_provider_coordination.field_hints import Limits, Texts
 from airflow_provider_coordination.settings import CONNECTED
 from airflow_provider_coordination.sources.connections import ConnectionResolver, ConnectionValues
 from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.questions import Question
 from airflow_provider_coordination.sources.reads import RereadReads
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, host_of
 
@@ -197,4 +198,20 @@ KIND = ItemKind(
     reads="airflow_provider_coordination.sources.opensearch.kind:OpenSearchIndices",
     left=_left,
     supplier="airflow_provider_coordination.sources.opensearch.slices:SliceSupplier",
+    is_peeked=True,
+    questions=(
+        Question(
+            option="index",
+            text="Index, alias or data stream; * matches any characters",
+            field="indices",
+            pattern=r"[^\s,/\\\"<>|#?A-Z]+",
+            words="a name in lower case without spaces",
+        ),
+        Question(
+            option="source-conn-id",
+            text="Airflow connection to the cluster",
+            field="opensearch_conn_id",
+            default="opensearch_default",
+        ),
+    ),
 )

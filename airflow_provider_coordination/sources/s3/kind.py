@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition
+from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.field_hints import Limits, Texts
 from airflow_provider_coordination.settings import FieldError, read_settings, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.landed import ProgressFormatError, instant_of
+from airflow_provider_coordination.sources.peek import Peek
+from airflow_provider_coordination.sources.questions import Question, aws_question, place_question
 from airflow_provider_coordination.sources.queues import QueueAddress, check_queue_url
 from airflow_provider_coordination.sources.reads import AwsReads
 from airflow_provider_coordination.sources.s3.objects import ListedObject, check_path, is_s3
 from airflow_provider_coordination.sources.s3.selection import glob_regex
-from airflow_provider_coordination.sources.source_kind import DatasetName, Hold, Settings, file_dataset
+from airflow_provider_coordination.sources.source_kind import DatasetName, Finder, Hold, Settings, file_dataset
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -329,10 +332,18 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return (f"location {store!r}" for store in sorted(stores_before - stores))
 
 
+PEEK = "airflow_provider_coordination.sources.s3.peek:peek_objects"
+
+
 class S3Kind(ItemKind):
     """Objects of S3, whose watermark moves with the scans that find them."""
 
     watermark_statuses = UNFINISHED
+
+    @override
+    def peek(self, service: Any, settings: Settings, peek: Peek, finder: Finder) -> None:
+        """Objects are listed, also if a queue announces them: a message that is received is hidden from others."""
+        import_attribute(PEEK, "the preview of objects")(S3Objects.from_mapping(settings), peek)
 
     @override
     def delivered_until(self, partition: Partition) -> datetime | None:
@@ -363,4 +374,9 @@ KIND = S3Kind(
     permissions="airflow_provider_coordination.sources.s3.announcements:permissions",
     claims=lambda item: ListedObject.from_item(item).name,
     size=lambda item: ListedObject.from_item(item).size,
+    questions=(
+        place_question("objects", "Where the objects are, such as s3://bucket/prefix/", "paths"),
+        Question(option="format", text="Format of the objects", field="format", default=JSON),
+        aws_question(only_on_s3="objects"),
+    ),
 )

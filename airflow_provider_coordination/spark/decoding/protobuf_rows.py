@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -12,10 +13,12 @@ import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.decoding.columns import PayloadField, columns_of_rows
 from airflow_provider_coordination.spark.decoding.formats import DecodedRows, PayloadFormat
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+INLINE = "data:"
 INSTANT = "google.protobuf.Timestamp"
 WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
@@ -60,6 +63,30 @@ class ProtobufPayloads(PayloadFormat):
         misfits: dict[int, str] = {}
         columns = columns_of_rows(self._fields, values, misfits)
         return DecodedRows(of=None, data=payloads, columns=columns, wrong={**misfits, **wrong})
+
+
+def descriptors_at(location: str, access: Access) -> bytes:
+    """Return a set of descriptors.
+
+    :param location: a path or URI that this process reaches, or the file itself as `data:;base64,…`.
+    :param access: the credentials for a file on S3.
+    :raises ConfigurationError: if it cannot be read.
+    """
+    where = "field 'payload.protobuf.descriptor_set'"
+    if location.startswith(INLINE):
+        try:
+            return b64decode(location.partition(",")[2], validate=True)
+        except ValueError:
+            raise ConfigurationError(f"{where} must be 'data:;base64,' and a file in base64") from None
+    from airflow_provider_coordination.spark.storage import open_files  # workers get the content
+
+    files, path = open_files(location, access)
+    try:
+        return files.read(path)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{where} is {location!r}, which the driver cannot read: {error}; give a path or URI that it reaches"
+        ) from None
 
 
 def _class_of(descriptors: bytes, message: str, columns: Sequence[PayloadField]) -> tuple[Any, dict[str, Read]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,6 +117,73 @@ def test_trace_of_an_unknown_batch_is_refused(
 ) -> None:
     answer = op.get(at(source, "supervisor/trace"), params={"batch": "b1"})
     assert answer.status_code == status and detail in answer.json()["detail"]
+
+
+@pytest.fixture
+def previewed(scenery: Scenery, tmp_path: Path) -> Path:
+    """The file that the supervised source `clicks` reads."""
+    file = tmp_path / "in.json"
+    file.write_text('{"id": "1", "password": "hunter2x"}\nno JSON\n')
+    scenery.supervised("clicks", reads={"s3": {"paths": str(file)}}, schema="id STRING, password STRING")
+    return file
+
+
+def test_preview_shows_records_with_the_columns_of_the_spec(scenery: Scenery, op: TestClient, previewed: Path) -> None:
+    facts = found(op.get(at("clicks", "supervisor/preview")))
+    assert set(facts) == {"source", "kind", "columns", "rows", "notes", "nothing"}
+    assert [column["origin"] for column in facts["columns"]] == ["source", "source", "payload", "payload"]
+    good, bad = facts["rows"]
+    assert (good["values"]["id"], good["values"]["password"], good["error"]) == ("1", "***", "")
+    assert (bad["record"], bad["error"], bad["values"]["data"]) == (2, "the payload is not one JSON object", "no JSON")
+    assert "hunter2x" not in json.dumps(facts)
+
+
+def test_preview_writes_nothing_into_the_store(scenery: Scenery, op: TestClient, previewed: Path) -> None:
+    def content() -> list[Any]:
+        tables = sa.inspect(engine).get_table_names()
+        with engine.connect() as connection:
+            return [sorted(map(str, connection.execute(sa.text(f"SELECT * FROM {each}")))) for each in tables]
+
+    engine = sa.create_engine(scenery.url)
+    before = content()
+    found(op.get(at("clicks", "supervisor/preview")))
+    assert any(before) and content() == before
+    engine.dispose()
+
+
+def test_preview_has_as_many_records_as_requested(scenery: Scenery, op: TestClient, previewed: Path) -> None:
+    assert len(found(op.get(at("clicks", "supervisor/preview"), params={"records": 1}))["rows"]) == 1
+    assert op.get(at("clicks", "supervisor/preview"), params={"records": 101}).status_code == 422
+
+
+def test_preview_of_nothing_says_why(scenery: Scenery, op: TestClient, previewed: Path) -> None:
+    previewed.write_text("")
+    facts = found(op.get(at("clicks", "supervisor/preview")))
+    assert facts["rows"] == [] and facts["nothing"].startswith("no record was read of the first 1 selected objects")
+
+
+def test_preview_without_a_spec_is_not_found(scenery: Scenery, op: TestClient) -> None:
+    answer = op.get(at("clicks", "supervisor/preview"))
+    assert answer.status_code == 404 and "has no supervisor" in answer.json()["detail"]
+
+
+def test_preview_of_a_wrong_source_names_the_remedy(scenery: Scenery, op: TestClient, previewed: Path) -> None:
+    previewed.unlink()
+    answer = op.get(at("clicks", "supervisor/preview"))
+    assert answer.status_code == 422 and "does not exist; check 'paths'" in answer.json()["detail"]
+
+
+def test_preview_of_a_silent_source_shows_no_address(
+    scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = {"region_name": "eu-west-1", "endpoint_url": "http://127.0.0.1:1"}
+    connection = {"conn_type": "aws", "login": "a", "password": "hunter2x", "extra": endpoint}
+    monkeypatch.setenv("AIRFLOW_CONN_SILENT", json.dumps(connection))
+    scenery.supervised("clicks", reads={"kinesis": {"streams": "clicks", "aws_conn_id": "silent"}})
+    answer = op.get(at("clicks", "supervisor/preview"))
+    assert answer.status_code == 424
+    assert answer.json()["detail"].startswith("source 'clicks' does not respond (")
+    assert "127.0.0.1" not in answer.text and "hunter2x" not in answer.text
 
 
 @pytest.mark.parametrize(

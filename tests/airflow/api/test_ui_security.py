@@ -37,6 +37,8 @@ UNHEALTHY = {who: 503 if status == 200 else status for who, status in READERS.it
 """The supervisor's source has a parked partition."""
 TRACERS = {who: 422 if status == 200 else status for who, status in READERS.items()}
 """Nobody knows the batch."""
+PREVIEWERS = {who: 422 if status == 200 else status for who, status in READERS.items()}
+"""There are no credentials for the bucket of the spec."""
 ANYBODY = dict.fromkeys(READERS, 200) | {"anonymous": 401}
 FOREIGN: list[dict[str, str]] = [
     {"Origin": "https://evil.example"},
@@ -93,6 +95,7 @@ TABLE = {
     ("GET", SOURCE + "/supervisor/stats"): Route(READERS),
     ("GET", SOURCE + "/supervisor/parse-errors"): Route(READERS),
     ("GET", SOURCE + "/supervisor/trace"): Route(TRACERS, "?batch=b1"),
+    ("GET", SOURCE + "/supervisor/preview"): Route(PREVIEWERS),
     ("GET", "/actions"): Route(ANYBODY),
     ("GET", "/runs"): Route(ANYBODY, "?dag_id=nightly_orders&run_id=any"),
     ("GET", "/static/{path:path}"): Route(ANYBODY),
