@@ -71,7 +71,7 @@ export function SupervisorPage({
           <Errors errors={status.errors} search={search} />
           <ParseErrors place={place} />
           <RowOrigin place={place} parameters={parameters} change={change} search={search} />
-          <SpecVersions place={place} parameters={parameters} change={change} />
+          <SpecVersions place={place} connection={connection} parameters={parameters} change={change} />
         </Stack>
       )}
     </LiveContent>

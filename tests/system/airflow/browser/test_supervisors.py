@@ -17,6 +17,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from airflow_provider_coordination.sources.items import PartitionProgress
+from tests.audit.test_dataset_audit import AuditedStream
 from tests.support.browser import Visits, go
 from tests.support.scenery import a_batch, owner
 from tests.support.site import DEFAULT, Site
@@ -259,6 +260,56 @@ def test_landed_batch_leads_to_its_origin(site: Site, supervise: Supervise, see:
     expect(section.get_by_label("_batch_id")).to_have_value(batch.batch_id)
     expect(section.locator("[data-origin]")).to_contain_text("Not every sink has acknowledged the batch yet")
     page.screenshot(path=Path(os.environ.get("PICTURES", tmp_path)) / "origin.png")
+
+
+def test_origin_of_a_delivered_batch_links_its_log(
+    site: Site, supervise: Supervise, see: OpenPage, tmp_path: Path
+) -> None:
+    source, delivered = supervise(), AuditedStream(tmp_path / "lake")
+    described = delivered.ledger()[1]
+    for file in (delivered.folder / "_ledger").iterdir():
+        text = file.read_text().replace(described["owner"], owner(3))
+        file.write_text(text.replace('"clicks|PARTITION"', f'"{source.source}|PARTITION"'))
+    source.submit_spec("writes", [{"parquet": {"path": str(delivered.folder)}}], by="ann", reason="its dataset")
+    page = see(site.at(source.source, "supervisor", batch=described["batch"]["batch_id"]))
+    origin = page.get_by_role("region", name="Origin of a row").locator("[data-origin]")
+    expect(origin).to_contain_text(re.compile(r"Sink main\s*delivered\s*20 rows"))
+    expect(origin).to_be_in_viewport()
+    expect(origin.get_by_role("link", name=re.compile("log of"))).to_have_attribute(
+        "href", re.compile("/tasks/ingest/")
+    )
+    page.screenshot(path=Path(os.environ.get("PICTURES", tmp_path)) / "origin-delivered.png")
+
+
+def test_records_are_previewed_with_the_columns_of_the_spec(
+    site: Site, supervise: Supervise, see: OpenPage, tmp_path: Path
+) -> None:
+    source, file = supervise(), tmp_path / "clicks.json"
+    file.write_text('{"id": "click-7", "at": "2026-01-31T08:00:00Z"}\nno JSON\n')
+    source.submit_spec("reads", {"s3": {"paths": str(file)}}, by="ann", reason="a file")
+    page = see(site.at(source.source, "supervisor"))
+    page.get_by_role("button", name="Preview records").click()
+    preview = page.get_by_role("region", name="Preview of records")
+    expect(preview.get_by_role("status")).to_have_text("2 records, 1 of them bad.")
+    expect(preview).to_contain_text("these are the records that 'my_project.transforms:clean' receives")
+    rows = preview.get_by_role("table", name="Records").locator("[data-row]")
+    expect(rows.nth(0)).to_contain_text("click-7")
+    expect(rows.nth(1)).to_contain_text("the payload is not one JSON object")
+    preview.scroll_into_view_if_needed()
+    page.screenshot(path=Path(os.environ.get("PICTURES", tmp_path)) / "preview.png")
+    preview.get_by_role("button", name="Close the preview").click()
+    expect(preview).to_have_count(0)
+
+
+def test_preview_of_a_wrong_source_names_the_remedy(
+    site: Site, supervise: Supervise, see: OpenPage, visits: Visits, tmp_path: Path
+) -> None:
+    visits.excuse("^422 GET .*/preview")
+    source = supervise()
+    source.submit_spec("reads", {"s3": {"paths": str(tmp_path / "gone")}}, by="ann", reason="a file")
+    page = see(site.at(source.source, "supervisor"))
+    page.get_by_role("button", name="Preview records").click()
+    expect(page.get_by_role("region", name="Spec", exact=True).get_by_role("alert")).to_contain_text("check 'paths'")
 
 
 def test_sources_without_a_supervisor_have_no_origins(site: Site, see: OpenPage) -> None:
