@@ -13,7 +13,6 @@ from airflow_provider_coordination.ui.cards import AlarmSubject
 from airflow_provider_coordination.ui.manual import MANUAL
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-STATIC = REPOSITORY / "airflow_provider_coordination" / "ui" / "static"
 MANUAL_URL = "/coordination/manual"
 
 
@@ -26,8 +25,8 @@ def test_every_topic_leads_to_a_heading_of_a_page(topic: str) -> None:
 
 
 def test_topics_are_those_of_alarms_and_pages() -> None:
-    texts = [file.read_text() for file in STATIC.glob("*.js")]
-    named = {topic for text in texts for topic in re.findall(r'\btopic: "([\w-]+)"', text)}
+    texts = [file.read_text() for file in (REPOSITORY / "pages" / "src").rglob("*.ts*")]
+    named = {topic for text in texts for topic in re.findall(r'\btopic(?:: |=)"([\w-]+)"', text)}
     assert {*get_args(AlarmSubject), *named} == set(MANUAL)
 
 
