@@ -167,3 +167,29 @@ def test_published_readme_links_to_the_source(source: str | None, expected: str)
         "See [docs/ui.md](docs/ui.md#parked), [pip](https://pip.example.com/) and ![The page](docs/images/ui.png).\n"
     )
     assert published(text, source, "1.2") == expected
+
+
+@pytest.mark.integration
+def test_checkout_installs_with_its_pages_without_node(tmp_path: Path) -> None:
+    checkout, programs, environment = tmp_path / "checkout", tmp_path / "bin", tmp_path / "venv"
+    for name in tracked():
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / name, checkout / name)
+    programs.mkdir()
+    for name in ("sh", "env", "git", "uname"):  # the machine's programs without Node.js
+        (programs / name).symlink_to(str(shutil.which(name)))
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    install = f". tools/certificates.sh && {environment}/bin/python -m pip install --quiet --no-deps {checkout}"
+    ran = subprocess.run(
+        ["/bin/sh", "-c", install],
+        cwd=REPOSITORY,
+        env={**os.environ, "PATH": str(programs)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ran.returncode and "Could not find a version that satisfies the requirement hatchling" in ran.stderr:
+        unavailable("the package index", ran.stderr)
+    assert ran.returncode == 0, ran.stderr
+    [bundle] = environment.glob(f"lib/*/site-packages/{pages.BUNDLE.as_posix()}")
+    assert bundle.stat().st_size > 100_000
