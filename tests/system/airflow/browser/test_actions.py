@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -152,7 +153,7 @@ def test_renewal_does_not_block_an_action(site: Site, see: OpenPage, source: Cal
     site.scenery.change(name, "a", lambda p: p.renewed(soon(2 * HOUR)))
     renewed = site.scenery.found(name, "a").version
     for _ in range(2):  # what the drawer asked for next has been drawn when its next answer comes
-        with page.expect_response(lambda answer: "/partition?" in answer.url and str(renewed) in answer.text()):
+        with page.expect_response(lambda each: "/partition?" in unquote(each.url) and str(renewed) in each.text()):
             pass
 
     confirm(page, "Release")

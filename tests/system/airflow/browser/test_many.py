@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 from playwright.sync_api import expect
 
 from tests.support.browser import Visits, go
-from tests.support.site import DEFAULT, Site
+from tests.support.site import Site
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.system.airflow.browser.conftest import OpenPage, partition_count
 
@@ -41,16 +42,13 @@ def test_thousands_of_partitions_scroll_and_few_are_drawn(site: Site, see: OpenP
 
 @pytest.mark.only_deep(daily=False)  # it takes the API server for itself
 def test_fifty_tabs_leave_airflow_responsive(site: Site, see: OpenPage) -> None:
-    asked: list[str] = []
     page = see("/")
-    page.on(
-        "request", lambda request: asked.append(request.url) if "/coordination/connections" in request.url else None
-    )
     go(page, site.at("logs"))
     expect(page.locator("[role=row][data-key]").first).to_be_visible()
-    for question in (re.compile(r"/partitions\?"), re.compile(r"/summary$")):  # what a tab asks again and again
-        page.wait_for_event("request", lambda request, question=question: bool(question.search(request.url)))
-    questions = sorted({url for url in asked if f"/coordination/connections/{DEFAULT}/" in url})
+    # What a tab asks again and again: all that it shows, in one request.
+    together = page.wait_for_event("request", lambda request: "/coordination/together?" in request.url)
+    parts = parse_qs(urlsplit(together.url).query)["path"]
+    assert {re.sub(r".*/|\?.*", "", part) for part in parts} >= {"partitions", "summary"}
     headers = {"Authorization": f"Bearer {site.tokens['op']}"}
     many = httpx.Limits(max_connections=TABS + 1)
     with (
@@ -61,12 +59,15 @@ def test_fifty_tabs_leave_airflow_responsive(site: Site, see: OpenPage) -> None:
 
         def tab() -> list[int]:
             """Ask as a page does: again and again, and until each question is answered if the store was busy."""
-            answers, open_questions = [], set(questions)
-            while open_questions or time.monotonic() < until:
-                for url in questions:
-                    answers.append(client.get(url).status_code)
-                    if answers[-1] != httpx.codes.SERVICE_UNAVAILABLE:
-                        open_questions.discard(url)
+            answers: list[int] = []
+            open_parts = set(parts)
+            while open_parts or time.monotonic() < until:
+                answer = client.get(together.url)
+                assert answer.status_code == httpx.codes.OK
+                statuses = [each["status"] for each in answer.json()]
+                answers += statuses
+                busy = httpx.codes.SERVICE_UNAVAILABLE
+                open_parts -= {part for part, status in zip(parts, statuses, strict=True) if status != busy}
                 time.sleep(2)
             return answers
 
@@ -78,5 +79,5 @@ def test_fifty_tabs_leave_airflow_responsive(site: Site, see: OpenPage) -> None:
         answered = [status for tab in tabs for status in tab.result()]
 
     assert set(answered) <= {200, 503}
-    assert answered.count(200) >= TABS * len(questions)
+    assert answered.count(200) >= TABS * len(parts)
     assert set(airflow) == {200}
