@@ -42,7 +42,7 @@ SOURCES = (
     (
         OF_PARQUET,
         "## Parquet types",
-        "Physical types with their logical ones, also those that only older programs write.",
+        "Physical types with their logical ones, including those that only older programs write.",
     ),
     (OF_SPARK, "## Types of a transform", "Spark's types, and the type of the files."),
     (
