@@ -14,7 +14,7 @@ export function CompleteUntil({ watermark, sink = "" }: { watermark: Watermark |
   const held = hold === undefined ? "" : `held by ${hold.name}: ${hold.reason}`;
   return (
     <Box as="span" title={held}>
-      <RelativeTime instant={until} title={undefined} />
+      <RelativeTime instant={until} short title={undefined} />
     </Box>
   );
 }

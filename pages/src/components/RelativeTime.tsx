@@ -5,7 +5,7 @@ import { formatInstant, relative } from "../format/time";
 import type { Styles } from "../types";
 
 /** An instant relative to now, which is updated each second. */
-export function RelativeTime({ instant, ...rest }: { instant: string | null } & Styles) {
+export function RelativeTime({ instant, short, ...rest }: { instant: string | null; short?: boolean } & Styles) {
   const now = useNow();
   const zone = useZone();
   if (!instant)
@@ -16,7 +16,7 @@ export function RelativeTime({ instant, ...rest }: { instant: string | null } & 
     );
   return (
     <chakra.time dateTime={instant} title={`${formatInstant(instant, zone)} (${zone})`} whiteSpace="nowrap" {...rest}>
-      {relative(instant, now)}
+      {relative(instant, now, { short })}
     </chakra.time>
   );
 }

@@ -87,11 +87,11 @@ export function duration(seconds: number, { short = false }: { short?: boolean }
 }
 
 /** Return an instant relative to now: `5 min ago`, `in 40 s`, `now`. */
-export function relative(instant: string, now: number) {
+export function relative(instant: string, now: number, { short = false } = {}) {
   const seconds = (Date.parse(instant) - now) / 1000;
   if (Number.isNaN(seconds)) return "";
   if (Math.abs(seconds) < 1) return "now";
-  const text = duration(seconds, { short: Math.abs(seconds) >= 600 });
+  const text = duration(seconds, { short: short || Math.abs(seconds) >= 600 });
   return seconds > 0 ? `in ${text}` : `${text} ago`;
 }
 
