@@ -58,7 +58,7 @@ def may_read_connection() -> Any:
 
 
 def may_edit_connection() -> Any:
-    """Return the dependency that refuses users who may not edit the connection `connection_id`, to a read."""
+    """Return the dependency that refuses users who may not edit the connection `connection_id`, of the path."""
     return Depends(requires_access_connection("PUT"))
 
 
@@ -73,7 +73,7 @@ def may_change_connection(event: str, body: type[BaseModel]) -> list[Any]:
         they have other types than it expects. A body with such a field is refused before.
     """
     return [
-        Depends(requires_access_connection("PUT")),
+        may_edit_connection(),
         Depends(refuse_cross_site),
         Depends(refuse_query),
         Depends(require(body)),

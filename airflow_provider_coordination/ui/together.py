@@ -43,30 +43,30 @@ async def together(
 async def _read(request: Request, path: str) -> tuple[int, bytes]:
     """Return the status of a read, and its body as JSON."""
     scope = _scope_of(request.scope, path)
-    status, body = 500, bytearray()
+    start: Message = {"status": 500, "headers": []}
+    body = bytearray()
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Message) -> None:
-        nonlocal status
+        nonlocal start
         if message["type"] == "http.response.start":
-            status = message["status"]
+            start = message
         elif message["type"] == "http.response.body":
             body.extend(message.get("body", b""))
 
     try:
         await request.app(scope, receive, send)
     except Exception as error:  # its route has failed; the other reads have not
-        status, body = (
-            500,
-            bytearray(json.dumps({"detail": f"the request failed with {type(error).__name__}"}).encode()),
-        )
-    try:
-        json.loads(body)
-    except ValueError:
-        body = bytearray(json.dumps({"detail": body.decode(errors="replace")}).encode())
-    return status, bytes(body)
+        return 500, _detail(f"the request failed with {type(error).__name__}")
+    # By its type: parsing each body again would keep the server from other requests.
+    is_json = dict(start["headers"]).get(b"content-type", b"").startswith(b"application/json")
+    return start["status"], bytes(body) if is_json else _detail(body.decode(errors="replace"))
+
+
+def _detail(text: str) -> bytes:
+    return json.dumps({"detail": text}).encode()
 
 
 def _scope_of(outer: Scope, path: str) -> Scope:
