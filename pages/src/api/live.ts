@@ -47,6 +47,13 @@ function problemOf(error: unknown) {
   return new Problem("broken", error instanceof Error ? error.message : String(error));
 }
 
+async function refresh(key: string) {
+  const wasRunning = queries.isFetching({ queryKey: [key] }) > 0;
+  await queries.refetchQueries({ queryKey: [key] }, { cancelRefetch: false });
+  // What was running may have been answered before the change that the user wants to see.
+  if (wasRunning) await queries.refetchQueries({ queryKey: [key] }, { cancelRefetch: false });
+}
+
 /**
  * Return the result of something that is done repeatedly while the page is visible.
  *
@@ -87,18 +94,12 @@ export function usePolling<Body>(
     },
     queries,
   );
-  const refresh = useCallback(async () => {
-    const wasRunning = queries.isFetching({ queryKey: [key] }) > 0;
-    await queries.refetchQueries({ queryKey: [key] }, { cancelRefetch: false });
-    // What was running may have been answered before the change that the user wants to see.
-    if (wasRunning) await queries.refetchQueries({ queryKey: [key] }, { cancelRefetch: false });
-  }, [key]);
   const wait = data === undefined ? null : waitAfter(data, dataUpdatedAt);
   return {
     response: data?.response ?? null,
     problem: data?.problem ?? null,
     nextAt: isFetching || isPaused || wait === null ? null : dataUpdatedAt + wait,
-    refresh: useCallback(() => void refresh(), [refresh]),
+    refresh: useCallback(() => void refresh(key), [key]),
   };
 }
 

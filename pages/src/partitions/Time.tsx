@@ -1,5 +1,3 @@
-/** The cells of a partition's row: its name and last error, its times, its progress. */
-
 import { Text } from "@chakra-ui/react";
 
 import { useNow } from "../format/clock";

@@ -13,6 +13,10 @@ import type { Change } from "../types";
 import { ListView } from "./ListView";
 import { BAD_RECORDS, perSecond, useWindow } from "./rates";
 
+const AGE = { unit: "seconds", format: lagText } as const;
+const RATE = { unit: "rate", format: perSecond } as const;
+const BYTES = { unit: "bytes", format: rateText } as const;
+
 export function OverTime({
   status,
   parameters,
@@ -41,6 +45,19 @@ export function OverTime({
     }),
     [series],
   );
+  const charts = [
+    { title: "Longest lag of a partition", name: "lag", palette: "blue", points: lines.lag, ...AGE },
+    {
+      title: "Freshness of the slowest sink (p95)",
+      name: "freshness",
+      palette: "purple",
+      points: lines.freshness,
+      ...AGE,
+    },
+    { title: "Age of the watermark", name: "watermark", palette: "orange", points: lines.watermark, ...AGE },
+    { title: "Records delivered", name: "records", palette: "green", points: lines.records, ...RATE },
+    { title: "Bytes delivered", name: "bytes", palette: "teal", points: lines.bytes, ...BYTES },
+  ];
   return (
     <Section
       title="Over time"
@@ -60,42 +77,10 @@ export function OverTime({
         <ListView lines={lines} window={window} />
       ) : (
         <Grid templateColumns="repeat(auto-fill, minmax(min(100%, 420px), 1fr))" gap={3}>
-          <Chart
-            title="Longest lag of a partition"
-            lines={[{ name: "lag", palette: "blue", points: lines.lag }]}
-            window={window}
-            unit="seconds"
-            format={lagText}
-          />
-          <Chart
-            title="Freshness of the slowest sink (p95)"
-            lines={[{ name: "freshness", palette: "purple", points: lines.freshness }]}
-            window={window}
-            unit="seconds"
-            format={lagText}
-          />
-          <Chart
-            title="Age of the watermark"
-            lines={[{ name: "watermark", palette: "orange", points: lines.watermark }]}
-            window={window}
-            unit="seconds"
-            format={lagText}
-          />
-          <Chart
-            title="Records delivered"
-            lines={[{ name: "records", palette: "green", points: lines.records }]}
-            window={window}
-            unit="rate"
-            format={perSecond}
-          />
-          <Chart
-            title="Bytes delivered"
-            lines={[{ name: "bytes", palette: "teal", points: lines.bytes }]}
-            window={window}
-            unit="bytes"
-            format={rateText}
-          />
-          <Chart title="Bad and dropped records" lines={lines.bad} window={window} unit="rate" format={perSecond} />
+          {charts.map(({ title, unit, format, ...line }) => (
+            <Chart key={title} title={title} lines={[line]} window={window} unit={unit} format={format} />
+          ))}
+          <Chart title="Bad and dropped records" lines={lines.bad} window={window} {...RATE} />
         </Grid>
       )}
     </Section>
