@@ -1,6 +1,6 @@
 """A long run in which everything fails: what is in each sink afterwards?
 
-Three real jobs, each a spark-submit with `local[2]`, read a stream of our own Kinesis server into a Parquet dataset, a
+Three real jobs, each a spark-submit with `local[2, 4]`, read a stream of our own Kinesis server into a Parquet dataset, a
 Delta table, an Iceberg table and a table of PostgreSQL. Files are in a bucket; the store and Iceberg's catalog are
 databases. During that time
 
@@ -62,6 +62,8 @@ from tests.support.sql_tables import SqlTarget
 
 STREAM, BUCKET = "chaos", "chaos"
 JOBS = 3
+MASTER = "local[2, 4]"
+"""Two tasks at a time, and four tries of each, as on a cluster."""
 EVENTS_A_RECORD, RECORDS_A_PUT = 100, 50
 KEYS = 1000
 SCHEMA = "id BIGINT NOT NULL, key STRING, at TIMESTAMP, text STRING"
@@ -70,7 +72,7 @@ FEWEST_SHARDS, MOST_SHARDS = 6, 12
 RESHARD_EVERY_SECONDS = 30.0
 AWAY_SECONDS = (2.0, 15.0)
 """For how long a server is away, at least and at most."""
-KINDS = (*[KILL_WORKER] * 10, "kill", "kill and notice", "stop", "cut off", "pause")
+KINDS = (*[KILL_WORKER] * 95, "kill", "kill and notice", "stop", "cut off", "pause")
 """What happens to jobs: one that dies takes half a minute to be back, on two processors."""
 OUTAGES = ("bucket cut", "bucket clogged", "catalog cut", "catalog clogged")
 OUTAGE_SHARE = 0.1
@@ -386,6 +388,7 @@ def run(size: Size) -> dict[str, Any]:
             "landing_path": f"{lake.root}/dataset/_landing",
             "bad_records": BadRecordSettings(dead_letter_path=f"{lake.root}/dead"),
             "round_duration": 5,
+            "master": MASTER,
             "safety_margin": timedelta(seconds=2),
             "handover_timeout": 10.0,
             "shard_sync_interval": 5.0,

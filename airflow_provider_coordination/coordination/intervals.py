@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
@@ -239,6 +239,10 @@ class Ledger(Stored):
         assert self.taken is not None
         return replace(self, next=self.taken.counts.start + self.length, taken=None)
 
+    def corrected(self) -> Ledger:
+        """Return the ledger after the correction that was taken last was reported."""
+        return replace(self, correction=None)
+
     def correcting(self, by: str) -> Ledger:
         """Return the ledger with the oldest late interval taken; itself if nothing is late."""
         if not self.late:
@@ -392,57 +396,66 @@ class IntervalLedger:
         :param delivered: how far the source is delivered, found before this call.
         :param lost: returns what was lost between two instants (aware).
         """
-        for _ in range(MAX_TRIES):
-            found = self.fold()
+
+        def next_one(item: Partition, ledger: Ledger) -> tuple[Partition, Ledger]:
+            begun = ledger.begun(delivered)
+            start = begun.due(delivered)
+            if start is None:
+                return item, begun
+            found = self.fold(start)
             if found is None:
-                return None
+                raise PartitionUpdateError(f"source {self._view.source!r}: its ledger of intervals is gone")
             item, ledger = found
-            if ledger.taken is None:
-                start = ledger.begun(delivered).due(delivered)
-                found = None if start is None else self.fold(start)
-                if found is not None:
-                    item, ledger = found
-                begun = ledger.begun(delivered)
-                if ledger.taken is not None or begun.due(delivered) != start:
-                    continue
-                if start is None and begun is ledger:
-                    return None
-                after = begun if start is None else begun.taking(start, by, lost(start, start + begun.length))
-            elif (became := standing(ledger.taken)) is Standing.REPORTED:
-                after = ledger.confirmed()
-            elif became is Standing.RUNNING:
-                return None
-            else:
-                after = replace(ledger, taken=replace(ledger.taken, by=by))
-            with suppress(PartitionUpdateError):
-                self._write(item, after)
-                if after.taken is not None:
-                    return after.taken
-                if ledger.taken is None:
-                    return None
-        raise self._changes_too_fast()
+            begun = ledger.begun(delivered)
+            if ledger.taken is not None or begun.due(delivered) != start:
+                raise self._changes_too_fast()
+            return item, begun.taking(start, by, lost(start, start + begun.length))
+
+        return self._take("taken", by, standing, next_one, Ledger.confirmed)
 
     def take_correction(self, by: str, standing: Callable[[Taken], Standing]) -> Taken | None:
         """Take the oldest interval of which something was delivered after it was taken; see `take`."""
+        return self._take(
+            "correction", by, standing, lambda item, ledger: (item, ledger.correcting(by)), Ledger.corrected
+        )
+
+    def _take(
+        self,
+        name: Literal["taken", "correction"],
+        by: str,
+        standing: Callable[[Taken], Standing],
+        next_one: Callable[[Partition, Ledger], tuple[Partition, Ledger]],
+        confirmed: Callable[[Ledger], Ledger],
+    ) -> Taken | None:
+        """Take what is next, or what another task instance took and did not report; None if there is nothing.
+
+        :param name: the field of the ledger that holds what is taken.
+        :param next_one: returns the ledger, and its item, with the next one taken, given those of now; the same ledger
+            if there is nothing. It may raise a `PartitionUpdateError` if they changed.
+        :param confirmed: returns the ledger after what was taken was reported.
+        """
         for _ in range(MAX_TRIES):
             found = self.fold()
             if found is None:
                 return None
             item, ledger = found
-            if ledger.correction is None:
-                after = ledger.correcting(by)
-                if after is ledger:
-                    return None
-            elif (became := standing(ledger.correction)) is Standing.REPORTED:
-                after = replace(ledger, correction=None)
-            elif became is Standing.RUNNING:
-                return None
-            else:
-                after = replace(ledger, correction=replace(ledger.correction, by=by))
+            earlier: Taken | None = getattr(ledger, name)
             with suppress(PartitionUpdateError):
+                if earlier is None:
+                    item, after = next_one(item, ledger)
+                    if after is ledger:
+                        return None
+                elif (became := standing(earlier)) is Standing.RUNNING:
+                    return None
+                elif became is Standing.REPORTED:
+                    after = confirmed(ledger)
+                else:
+                    change: dict[str, Any] = {name: replace(earlier, by=by)}
+                    after = replace(ledger, **change)
                 self._write(item, after)
-                if after.correction is not None:
-                    return after.correction
+                taken: Taken | None = getattr(after, name)
+                if taken is not None or earlier is None:
+                    return taken
         raise self._changes_too_fast()
 
     def forget(self) -> None:

@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.acknowledgment import Acknowledg
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.texts import first_of
+from airflow_provider_coordination.sources.items import REPAIR
 from airflow_provider_coordination.sources.kinds import known_kind, landed_facts
 from airflow_provider_coordination.sources.source_kind import Hold, SourceKind
 
@@ -211,6 +212,8 @@ def _reason(partition: Partition, sets: Mapping[str, AcknowledgmentSet]) -> str:
         return f"closed until {format_instant(partition.priority)}: {partition.last_error or 'no error'}"
     if owing := _owing(partition, sets):
         return f"waits for {first_of(owing, SINKS_NAMED)}"
+    if partition.progress.get("resumes") or REPAIR in partition.partition_key:
+        return "a repair reads a range of it again"
     if partition.status is PartitionStatus.UNASSIGNED:
         return "no job reads it"
     return "is not read yet" if _delivered_until(partition) is None else "is being read"

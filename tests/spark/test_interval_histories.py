@@ -22,6 +22,8 @@ from airflow_provider_coordination.coordination.intervals import (
     start_of_interval,
 )
 from airflow_provider_coordination.sources.kinesis.progress import parse_partition_key
+from airflow_provider_coordination.sources.reset import kind_of_stored
+from airflow_provider_coordination.sources.reset_targets import Target
 from airflow_provider_coordination.sources.watermarks import lost_between, watermark_of
 from tests.spark.test_watermark_histories import TimedHistory
 from tests.support.depth import examples
@@ -205,3 +207,39 @@ def test_reset_source_reports_no_hour_again(tmp_path: Path) -> None:
     assert starts == sorted(set(starts)) and len(starts) > len(before)
     ledger = reports.ledger.get()
     assert ledger is not None and ledger.late_records == 3 and ledger.late[0].is_reread
+
+
+def test_repair_holds_the_watermark_and_reports_no_hour_again(tmp_path: Path) -> None:
+    history = LateHistory(tmp_path, 1)
+    (shard,) = history.partitions
+    bounds = []
+    for _ in range(3):
+        history.send(2)
+        history.settle()
+        bounds.append(history.progress(shard).checkpoint)
+        history.clock.advance(HOUR.total_seconds())
+    history.settle()
+    reports = Reports(history, random.Random(0))
+    reports.report(may_die=False)
+    before = [each.counts.start for each in reports.events]
+    for worker in list(history.workers.values()):
+        history.stop(worker)
+    reached = watermark_of(history.look.view)
+    target = Target(name="repair", requested_at=history.clock.now())
+    stored = history.partitions[shard]
+    step = kind_of_stored(stored).plan_repair(stored, bounds[0], bounds[1], target).step
+    history.store.transact(update=[stored.reset(step.progress(stored), history.clock.now())])
+    history.clock.advance(HOUR.total_seconds())
+    held = watermark_of(history.look.view)
+    assert reached is not None and held is not None
+    assert (held.until, held.held_by[0].reason) == (None, "a repair reads a range of it again")
+    reports.report(may_die=False)
+    assert [each.counts.start for each in reports.events] == before
+    history.settle()
+    after = watermark_of(history.look.view)
+    assert after is not None and after.until is not None and after.until >= reached.until
+    reports.report(may_die=False)
+    starts = [each.counts.start for each in reports.events]
+    assert starts == sorted(set(starts)) and len(starts) > len(before)
+    ledger = reports.ledger.get()
+    assert ledger is not None and [(each.records, each.is_reread) for each in ledger.late] == [(2, True)]

@@ -85,16 +85,20 @@ class HarmedJobs:
             self._start_one()
 
     def harm(self, kinds: Sequence[str] = KINDS) -> None:
-        """Let something happen to one of the jobs that have begun to work.
+        """Let something happen to one of the jobs that have finished a round, or to any Python worker.
 
         :param kinds: what may happen; a kind that is there twice happens twice as often.
         """
         self.replace_ended()
+        what = self.chance.choice(kinds)
+        if what == KILL_WORKER:
+            self._kill_a_python_worker()
+            return
         working = [worker for worker in self.workers if "round 1:" in worker.job.output]
         if not working:
             self.done["nobody to harm"] += 1
             return
-        worker, what = self.chance.choice(working), self.chance.choice(kinds)
+        worker = self.chance.choice(working)
         self.done[what] += 1
         with suppress(psutil.NoSuchProcess, StopIteration):
             match what:
@@ -111,8 +115,16 @@ class HarmedJobs:
                     driver = worker.job.driver()
                     driver.suspend()
                     self._later(lambda: resume(driver))
-                case _:
-                    self.chance.choice(worker.job.python_workers() or [worker.job.driver()]).kill()
+
+    def _kill_a_python_worker(self) -> None:
+        """Kill one of those that there are, whatever its job does."""
+        python_workers = [python_worker for worker in self.workers for python_worker in worker.job.python_workers()]
+        if not python_workers:
+            self.done["nobody to harm"] += 1
+            return
+        with suppress(psutil.NoSuchProcess):
+            self.chance.choice(python_workers).kill()
+            self.done[KILL_WORKER] += 1
 
     def recover(self) -> None:
         """Let everything go on."""
