@@ -360,7 +360,7 @@ def settle(jobs: HarmedJobs, lake: Lake, events: int) -> None:
     for worker in jobs.workers:
         worker.job.driver().terminate()
     for worker in jobs.workers:
-        worker.job.wait(300)
+        worker.job.wait()
 
 
 def run(size: Size) -> dict[str, Any]:
