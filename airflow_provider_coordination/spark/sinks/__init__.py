@@ -133,6 +133,7 @@ class Sink(ABC):
         """Check that the sink can be written to, before any record is read.
 
         :raises ConfigurationError: naming the user's field, the value, the reason and the remedy.
+        :raises SinkUnavailableError: if the sink is unavailable at present; a later try may succeed.
         """
 
     @abstractmethod

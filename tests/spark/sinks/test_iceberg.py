@@ -684,12 +684,13 @@ def test_foreign_table_gains_the_batch_column(new_sink: Callable[..., Sink], cat
 # Catalogs
 
 
-def test_unreachable_catalog_is_named_at_start(short_pauses: None) -> None:
+def test_unreachable_catalog_is_an_outage_at_start(short_pauses: None) -> None:
     properties = {"type": "sql", "uri": "postgresql+psycopg://me:hush-hush@127.0.0.1:9/x", "warehouse": "/tmp/none"}
     settings = {"table": TABLE, "properties": properties}
     [sink] = make_sinks([SinkSettings(name="main", kind="iceberg", location="iceberg://here", settings=settings)])
-    with pytest.raises(ConfigurationError, match=r"^IcebergTable 'main': the catalog at iceberg://here can") as found:
+    with pytest.raises(SinkUnavailableError, match=r"^IcebergTable 'main': the catalog at iceberg://here can") as found:
         sink.check()
+    assert "run again after the outage" in str(found.value)
     assert "hush" not in str(found.value)
 
 

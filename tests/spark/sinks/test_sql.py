@@ -15,9 +15,8 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_coordination import sql
-from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.rows import DeadLetterRows
 from airflow_provider_coordination.spark.sinks.sql import SqlSink, database, mysql
 from airflow_provider_coordination.spark.sinks.sql.table import CommittedBatches
@@ -395,7 +394,7 @@ def test_password_appears_in_no_error_log_or_text(
     unreachable = replace(target.settings.server, password="hush-hush", port=1, host="127.0.0.1")
     sink = target.sink(server=unreachable)
     with pytest.raises(
-        ConfigurationError, match=r"^SqlTable 'main': table \S+ cannot be written: .*correct the connec"
+        SinkUnavailableError, match=r"^SqlTable 'main': table \S+ cannot be written at present: .*correct the connec"
     ) as error:
         sink.check()
     with pytest.raises(DeliveryError):

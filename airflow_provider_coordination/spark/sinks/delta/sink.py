@@ -24,9 +24,10 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark import writes as described
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivered_batches import TableHistory
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.layout import quoted
 from airflow_provider_coordination.spark.ledger import IsOfSource, SinkContents, with_rows
+from airflow_provider_coordination.spark.outages import is_outage, is_refusal
 from airflow_provider_coordination.spark.parquet_files import read_table
 from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
@@ -123,12 +124,15 @@ class DeltaSink(TableSink[PreparedColumns]):
             if table is not None:
                 self._check_usable(table)
                 self._partitioned_by = tuple(table.metadata().partition_columns)
+        except SinkUnavailableError:
+            raise
         except DeliveryError as error:
             raise ConfigurationError(f"{field}: {error}") from error
         except (DeltaError, OSError) as error:
-            raise ConfigurationError(
-                f"{field} is {self._path!r}, whose log cannot be read: {error}; correct the path, or repair the table"
-            ) from error
+            problem = f"{field} is {self._path!r}, whose log cannot be read"
+            if is_outage(error) and not is_refusal(error):
+                raise SinkUnavailableError(f"{problem} at present: {error}; run again after the outage") from error
+            raise ConfigurationError(f"{problem}: {error}; correct the path, or repair the table") from error
 
     def _check_usable(self, table: DeltaTable) -> None:
         """Check that this module can add files to a table.

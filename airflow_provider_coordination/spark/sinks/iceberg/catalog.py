@@ -82,15 +82,18 @@ class CatalogTable:
         """Check the table; return it, or None if it does not exist yet and can be created.
 
         :raises ConfigurationError: naming the field, the value, the reason and the remedy.
+        :raises SinkUnavailableError: if the catalog is unavailable at present.
         """
         try:
             table = self._load()
             _ = table or self.planned_location  # some catalogs report only here that the warehouse is unknown
         except Exception as error:
-            raise ConfigurationError(
-                f"{self._sink}: the catalog at {self._location} cannot be queried for {self}: "
-                f"{type(error).__name__}: {_line(error)}; check 'catalog_conn_id' and 'catalog', and that the catalog "
-                "can be reached where the job runs"
+            is_away = _is_away(error)
+            raise (SinkUnavailableError if is_away else ConfigurationError)(
+                f"{self._sink}: the catalog at {self._location} cannot be queried for {self}"
+                f"{' at present' if is_away else ''}: {type(error).__name__}: {_line(error)}; "
+                f"{'run again after the outage, or ' if is_away else ''}check 'catalog_conn_id' and 'catalog', and "
+                "that the catalog can be reached where the job runs"
             ) from None
         if table is None:
             if self._settings.columns:
@@ -108,6 +111,8 @@ class CatalogTable:
         except ConfigurationError:
             raise
         except Exception as error:
+            if _is_away(error):
+                raise SinkUnavailableError(f"{self._sink}: {_line(error)}; run again after the outage") from None
             raise ConfigurationError(f"{self._sink}: field 'columns': {_line(error)}") from None
 
     def _unwritable(self, table: Table) -> str | None:
@@ -150,7 +155,7 @@ class CatalogTable:
                 f"{self}: its catalog, at {self._location}, denies access: {type(error).__name__}: {_line(error)}; "
                 "check the credentials in 'catalog_conn_id' or 'catalog', and their permissions"
             ) from None
-        if not is_unavailable(error) or is_refusal(error):
+        if not _is_away(error):
             raise error
         left = OUTAGE_WAIT_SECONDS - (time.monotonic() - began)
         if left <= 0:
@@ -451,6 +456,10 @@ def is_unavailable(error: BaseException) -> bool:
     if _rest_status(error) == HTTPStatus.TOO_MANY_REQUESTS:  # pyiceberg 0.11 has no class for it
         return True
     return isinstance(error, _unavailable_errors()) and not isinstance(error, (FileNotFoundError, PermissionError))
+
+
+def _is_away(error: BaseException) -> bool:
+    return is_unavailable(error) and not is_refusal(error)
 
 
 def is_unauthorized(error: BaseException) -> bool:

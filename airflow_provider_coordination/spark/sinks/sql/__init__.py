@@ -22,7 +22,13 @@ import sqlalchemy as sa
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError, SinkLockedError
+from airflow_provider_coordination.spark.delivery import (
+    Attempt,
+    Delivery,
+    DeliveryError,
+    SinkLockedError,
+    SinkUnavailableError,
+)
 from airflow_provider_coordination.spark.ledger import IsOfSource, SinkContents, entry_of
 from airflow_provider_coordination.spark.refused_rows import RefusedRows, find_refused
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
@@ -78,6 +84,11 @@ class SqlSink(StagedSink):
                 session.run(self._taken.create)
         except SinkLockedError:
             raise
+        except SinkUnavailableError as error:
+            raise SinkUnavailableError(
+                f"SqlTable {self.name!r}: table {self.location} cannot be written at present: {error}; run again after "
+                "the outage, or correct the connection of its 'conn_id'"
+            ) from None
         except CoordinationError as error:
             raise ConfigurationError(
                 f"SqlTable {self.name!r}: table {self.location} cannot be written: {error}; correct the connection of "
