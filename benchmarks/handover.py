@@ -113,6 +113,14 @@ class Source(Launcher):
         """Return None: jobs report the lag."""
         return None
 
+    def confirmed_progress(self, partition: Partition) -> Mapping[str, Any] | None:
+        """Return None: jobs read every shard."""
+        return None
+
+    def has_news(self) -> bool | None:
+        """Return None: the supervisor discovers nothing."""
+        return None
+
     # Jobs
 
     def new_owner(self) -> str:

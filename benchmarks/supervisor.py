@@ -116,7 +116,7 @@ class Source:
         self.begin()
 
     def _coordinator(self, owner: str) -> SourceCoordinator:
-        made = SourceCoordinator(self.store, self.name, owner, clock=self.clock, ownership_timeout=LONG)  # type: ignore[arg-type]
+        made = SourceCoordinator(self.store, self.name, owner, clock=self.clock, ownership_timeout=LONG)
         made.initialize()
         return made
 
@@ -136,6 +136,14 @@ class Source:
 
     def lag(self, partition: Partition) -> int | None:
         """Return None: jobs report the lag of every shard."""
+        return None
+
+    def confirmed_progress(self, partition: Partition) -> Mapping[str, Any] | None:
+        """Return None: jobs read every shard."""
+        return None
+
+    def has_news(self) -> bool | None:
+        """Return None: the supervisor discovers nothing."""
         return None
 
     # The cluster
