@@ -47,10 +47,10 @@ class Job:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def wait(self) -> int:
+    def wait(self, seconds: float = PATIENCE_SECONDS) -> int:
         """Return its exit code; a job that hangs is killed and fails the test with its log."""
         try:
-            return self.process.wait(PATIENCE_SECONDS)
+            return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"the job hangs; its log:\n{self.output}") from None
