@@ -1,7 +1,7 @@
 """A long run in which everything fails: what is in each sink afterwards?
 
-Three real jobs, each a spark-submit with `local[2, 4]`, read a stream of our own Kinesis server into a Parquet dataset, a
-Delta table, an Iceberg table and a table of PostgreSQL. Files are in a bucket; the store and Iceberg's catalog are
+Three real jobs, each a spark-submit with `local[2, 4]`, read a stream of our own Kinesis server into a Parquet dataset,
+a Delta table, an Iceberg table and a table of PostgreSQL. Files are in a bucket; the store and Iceberg's catalog are
 databases. During that time
 
 - Python workers and whole jobs are killed, end on SIGTERM, or stand still for longer than their leases;
