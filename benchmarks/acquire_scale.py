@@ -33,7 +33,8 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.store import Acquisition, CoordinationStore
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
 from airflow_provider_coordination.stores.sql import SqlStore
-from tests.support.dynamodb_server import REGION, DynamoDbServer
+from demo.local_kinesis import REGION
+from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.mariadb import MariaDb
 
 FAMILY = "benchmark|PARTITION"

@@ -28,7 +28,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlalchemy as sa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction
 from pyiceberg.catalog import load_catalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -156,7 +156,7 @@ def take_from_dataset(folder: Path) -> None:
 def fill_delta(folder: Path, shards: int, batches: int) -> SinkSettings:
     """Fill a Delta table with a commit for each delivery."""
     log = TableLog(str(folder), dict)
-    log.create(SCHEMA_OF_DELTA, [])
+    log.create(Schema.from_arrow(SCHEMA), [])
     for number, attempts in enumerate(deliveries(shards, batches, 10)):
         name = f"data-{number:08x}.parquet"
         (folder / name).write_bytes(b"0123456789")
@@ -242,15 +242,6 @@ def take_from_postgresql(folder: Path) -> None:
 
 def _target(folder: Path) -> SqlTarget:
     return SqlTarget(os.environ[URL], folder)
-
-
-def _delta_schema() -> object:
-    from deltalake import Schema
-
-    return Schema.from_arrow(SCHEMA)
-
-
-SCHEMA_OF_DELTA = _delta_schema()
 
 
 @contextmanager

@@ -23,8 +23,9 @@ import os
 import statistics
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -60,7 +61,7 @@ from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.shard_format import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
-from airflow_provider_coordination.spark.sinks import make_sinks
+from airflow_provider_coordination.spark.sinks import Rows, make_sinks
 from airflow_provider_coordination.spark.telemetry import NoSpan
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
@@ -199,8 +200,8 @@ class Job:
         self._ingestion = IngestionJob(
             settings,
             coordinator,
-            self.delivery,  # type: ignore[arg-type]
-            reading=partial(ShardReading, None, streams_of(settings), streams),
+            self.delivery,
+            reading=partial(ShardReading, None, streams_of(settings), streams),  # type: ignore[arg-type]
             stop=_Waiting(self._clock),
             spans=self.seconds,
             clock=self._clock,
@@ -229,10 +230,7 @@ class Job:
     def _land(
         self, spark: object, plans: Sequence[ShardReadPlan], options: ShardLandingOptions, *_: object
     ) -> list[LandedShardRow]:
-        rows = [
-            landing.land_shard(None, options, plan, clock=self._clock, sleep=self._clock.sleep)  # type: ignore[arg-type]
-            for plan in plans
-        ]
+        rows = [landing.land_shard(None, options, plan, clock=self._clock, sleep=self._clock.sleep) for plan in plans]
         self.landed = [str(self.folder / "kept" / f"{self._sent}-{number}.parquet") for number in range(len(rows))]
         (self.folder / "kept").mkdir(exist_ok=True)
         for row, link in zip(rows, self.landed, strict=True):
@@ -240,10 +238,11 @@ class Job:
         return rows
 
 
-class _Waiting:
+class _Waiting(threading.Event):
     """The stop event of a job that is never stopped; waiting advances the benchmark's clock."""
 
     def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
         self._clock = clock
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -374,20 +373,17 @@ def into_postgresql(size: Size, folder: Path) -> dict[str, float]:
     return {name: _median(found) for name, found in rates.items()}
 
 
-@dataclass(frozen=True)
-class _Staged:
-    """Rows of some batches; see `Rows`."""
+class _Staged(Rows):
+    """Rows of some batches."""
 
-    tables: Mapping[str, pa.Table]
-
-    @property
-    def schema(self) -> pa.Schema:
-        return next(iter(self.tables.values())).schema
+    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+        self.tables = tables
+        self.schema = next(iter(tables.values())).schema
 
     def count(self, batch_id: str) -> int:
         return int(self.tables[batch_id].num_rows)
 
-    def write(self, batch_ids: Sequence[str], folder: str) -> dict[str, int]:
+    def write(self, batch_ids: Collection[str], folder: str) -> dict[str, int]:
         Path(folder).mkdir(parents=True, exist_ok=True)
         files = [f"{folder}/part-{n}.parquet" for n in range(len(batch_ids))]
         for batch_id, file in zip(batch_ids, files, strict=True):

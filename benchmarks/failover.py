@@ -161,7 +161,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
 
     def in_process(spark: object, plans: Sequence[Any], options: Any, *_: object) -> list[Any]:
         time.sleep(size.read_seconds)
-        rows = [landing.land_shard(None, options, plan) for plan in plans]  # type: ignore[arg-type]
+        rows = [landing.land_shard(None, options, plan) for plan in plans]
         landed[:] = [row.partition_key for row in rows if row.records]
         return rows
 
@@ -179,7 +179,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
             ParquetLandedDelivery(settings.writes[0].location),
             reading=partial(
                 shard_reading.ShardReading,
-                None,
+                None,  # type: ignore[arg-type]
                 KinesisStreams(streams=(STREAM,)),
                 Streams([STREAM], lambda name: description),
             ),
@@ -197,8 +197,9 @@ def warm_up(folder: Path, size: Size) -> None:
     from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
     from airflow_provider_coordination.sources.kinesis.progress import partition_key
     from airflow_provider_coordination.spark.kinesis import landing
+    from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 
-    plan = landing.ShardReadPlan(
+    plan = ShardReadPlan(
         source_identifier="warm|PARTITION",
         partition_key=partition_key(STREAM, EPOCH, "shardId-000000000000"),
         fencing_token=1,
@@ -206,10 +207,10 @@ def warm_up(folder: Path, size: Size) -> None:
         shard_id="shardId-000000000000",
         start=BatchStart(position="TRIM_HORIZON"),
     )
-    options = landing.ShardLandingOptions(
+    options = ShardLandingOptions(
         kinesis=AwsSettings(), root=str(folder), seconds=size.read_seconds, max_bytes=1, slot_memory_bytes=2**29
     )
-    landing.land_shard(None, options, plan)  # type: ignore[arg-type]
+    landing.land_shard(None, options, plan)
 
 
 class Fleet:

@@ -119,13 +119,16 @@ def by_spark(mode: str, folder: Path, changes: Path) -> Cost:
     spark = builder.getOrCreate()
     try:
         spark.read.parquet(str(changes)).createOrReplaceTempView("changes")
-        for table in (f"small.{NAME}", f"here.{NAME}"):
+
+        def seconds(table: str) -> float:
             modes = ", ".join(f"'write.{what}.mode' = '{mode}'" for what in ("merge", "update", "delete"))
             spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({modes})")
             began = time.perf_counter()
             spark.sql(MERGE.format(table=table)).collect()
-            seconds = time.perf_counter() - began
-        return Cost(seconds, rows=spark.table(table).count())
+            return time.perf_counter() - began
+
+        seconds(f"small.{NAME}")
+        return Cost(seconds(f"here.{NAME}"), rows=spark.table(f"here.{NAME}").count())
     finally:
         spark.stop()
 

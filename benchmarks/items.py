@@ -201,7 +201,7 @@ def in_a_process(act: Callable[[], int]) -> dict[str, float]:
 def measured(aws: AwsSettings, folder: str, objects: int, ways: Sequence[str], repetitions: int) -> dict[str, Any]:
     """Return the median time and memory of landing a folder of objects, by way."""
     plans = plans_of(aws, folder, objects)
-    reader = ObjectReader(S3Objects(paths=[f"s3://{BUCKET}/{folder}/"], format="json", aws=aws))
+    reader = ObjectReader(S3Objects(paths=(f"s3://{BUCKET}/{folder}/",), format="json", aws=aws))
     found: dict[str, list[dict[str, float]]] = {}
     for way in list(ways) * repetitions:
         with tempfile.TemporaryDirectory() as root:

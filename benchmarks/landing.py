@@ -64,7 +64,7 @@ def pages(records: int) -> list[ShardPage]:
 def land(make: MakePages, root: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Land a slot's pages as the job does."""
     made = make()
-    fan_out.read_shard = lambda *arguments, **options: (page for page in made)
+    fan_out.read_shard = lambda *arguments, **options: (page for page in made)  # type: ignore[attr-defined]
     options = ShardLandingOptions(
         kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=2**60, slot_memory_bytes=2**29
     )

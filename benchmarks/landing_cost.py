@@ -89,7 +89,7 @@ def pages(count: int, size: int, *, aggregated: bool) -> list[ShardPage]:
 
 def land(pages: Sequence[ShardPage], root: str, shard: str = "shard-0", max_bytes: int = 2**60) -> LandedShardRow:
     """Land pages as the job does."""
-    fan_out.read_shard = lambda *arguments, **options: _as_table(pages)  # type: ignore[assignment]
+    fan_out.read_shard = lambda *arguments, **options: _as_table(pages)  # type: ignore[assignment, attr-defined]
     options = ShardLandingOptions(
         kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=max_bytes, slot_memory_bytes=2**29
     )
@@ -101,7 +101,7 @@ def land(pages: Sequence[ShardPage], root: str, shard: str = "shard-0", max_byte
         shard_id=shard,
         start=BatchStart(position="TRIM_HORIZON"),
     )
-    landed = landing.land_shard(None, options, plan)  # type: ignore[arg-type]
+    landed = landing.land_shard(None, options, plan)
     assert landed.error is None, landed.error
     return landed
 

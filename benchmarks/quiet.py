@@ -30,6 +30,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from airflow.triggers.base import TriggerEvent
+
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.hooks.supervision import SourceProbe
@@ -42,7 +44,8 @@ from airflow_provider_coordination.triggers import polling
 from airflow_provider_coordination.triggers.supervisor import SupervisorTrigger
 from benchmarks.metered_dynamodb import Meter, Tally
 from benchmarks.trigger_load import postgresql
-from tests.support.dynamodb_server import REGION, DynamoDbServer
+from demo.local_kinesis import REGION
+from tests.support.dynamodb_server import DynamoDbServer
 from tests.support.kinesis_server.process import KinesisServerProcess
 
 CONN_ID = "quiet"
@@ -145,12 +148,12 @@ async def wait_and_wake(
     claimants: Sequence[Claimant], kinesis: KinesisServerProcess, metered: MeteredStore, seconds: float, woken: int
 ) -> Load:
     """Let the triggers wait, then wake some sources; return the load."""
-    running = []
+    running: list[asyncio.Future[TriggerEvent]] = []
     for number, claimant in enumerate(claimants):
         trigger = SupervisorTrigger(
             claimant=claimant.to_mapping(), source=source_name(number), coordination_conn_id=CONN_ID
         )
-        running.append(asyncio.create_task(anext(trigger.run())))
+        running.append(asyncio.ensure_future(anext(trigger.run())))
         await asyncio.sleep(0)
     await asyncio.sleep(SETTLED_SECONDS)
     reads = await asyncio.to_thread(kinesis.control, "calls")
@@ -182,7 +185,9 @@ async def wait_and_wake(
     )
 
 
-async def _woken_after(task: asyncio.Task[Any], kinesis: KinesisServerProcess, number: int, woken: int) -> float:
+async def _woken_after(
+    task: asyncio.Future[TriggerEvent], kinesis: KinesisServerProcess, number: int, woken: int
+) -> float:
     await asyncio.sleep(PERIOD_SECONDS * number / woken)
     client = kinesis.client()
     put = lambda: client.put_record(StreamName=source_name(number), Data=b"{}", PartitionKey="k")  # noqa: E731

@@ -46,7 +46,6 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.kinesis.aggregation import MAGIC, is_aggregated
@@ -73,6 +72,7 @@ from benchmarks.acquire_scale import Server, postgresql
 from benchmarks.landing import SLOTS, session
 from tests.support.fleet import LaterClock
 from tests.support.job_settings import ingest, parquet, streams_of
+from tests.support.kinesis_server.clock import RealClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
 from tests.support.read_plans import read_plans
@@ -176,6 +176,7 @@ def land_raw(aws: AwsSettings, folder: str, shards: range) -> int:
     from botocore.credentials import Credentials
 
     pool = urllib3.HTTPConnectionPool("127.0.0.1", int(str(aws.endpoint_url).rpartition(":")[2]), maxsize=1000)
+    assert aws.access_key_id is not None and aws.secret_access_key is not None and aws.region is not None
     auth = SigV4Auth(Credentials(aws.access_key_id, aws.secret_access_key), "kinesis", aws.region)
     decode = page_decoder()
     assert decode is not None
@@ -285,7 +286,7 @@ def rounds(
     :param requests: counts the statements of the store; None to count nothing.
     """
     requests = Counter() if requests is None else requests
-    client = InProcessClient(Engine(SystemClock()))
+    client = InProcessClient(Engine(RealClock()))
     client.create_stream(StreamName=STREAM, ShardCount=shards)
     with served(shards, 10, 200, 1) as aws:
         settings = ingest(
@@ -305,8 +306,8 @@ def rounds(
         sync.run([STREAM], forced=True)
         streams = Streams([STREAM], partial(describe_stream, client), sync=partial(sync.run, [STREAM], forced=False))
         sinks = make_sinks(settings.all_sinks)
-        for sink in sinks:
-            sink.check()
+        for each in sinks:
+            each.check()
         phases = Phases()
         ingestion = IngestionJob(
             settings,
@@ -354,6 +355,7 @@ def driver(server: Server, spark: SparkSession, shards: int, folder: Path) -> di
     `acknowledge` is part of `deliver`. `deliver` is part of `finish`, which also records and deletes delivered batches.
     """
     store = server.open(f"shards_{time.time_ns()}")
+    assert isinstance(store, SqlStore)
     lake, requests = str(folder / "lake"), Counter[str]()
     sa.event.listen(store._database.engine, "before_cursor_execute", lambda *_: requests.update(["statements"]))
     found = rounds(spark, shards, store, parquet(lake), f"{lake}/_landing", requests)

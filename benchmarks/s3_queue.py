@@ -62,13 +62,13 @@ class Calls:
 
     def count(self) -> None:
         """Count all calls of this process from now on."""
-        out, make = os.open(self._file, os.O_APPEND | os.O_CREAT | os.O_WRONLY), BaseClient._make_api_call
+        out, make = os.open(self._file, os.O_APPEND | os.O_CREAT | os.O_WRONLY), BaseClient._make_api_call  # type: ignore[attr-defined]
 
         def counted(client: Any, operation: str, request: Any) -> Any:
             os.write(out, f"{operation}\n".encode())
             return make(client, operation, request)
 
-        BaseClient._make_api_call = counted
+        BaseClient._make_api_call = counted  # type: ignore[attr-defined]
 
     @property
     def bytes(self) -> int:
@@ -90,7 +90,7 @@ def coordinator_in(folder: str, owner: str) -> SourceCoordinator:
 
 def find(folder: str, url: str, aws: AwsSettings, acknowledge: str, number: int) -> None:
     """Find objects until this process is killed, or a file says that all are announced and the queue is empty."""
-    announcements.RECORDING = kept_messages.HIDDEN = announcements.HIDDEN = HIDDEN
+    announcements.RECORDING = kept_messages.HIDDEN = announcements.HIDDEN = HIDDEN  # type: ignore[attr-defined]
     Calls(Path(folder, "calls")).count()
     settings = S3Objects(paths=("s3://events/",), queue=url, acknowledge=acknowledge)
     coordinator = coordinator_in(folder, f"host:dag:run:find:-1:{number}:finder")

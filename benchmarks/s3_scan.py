@@ -246,7 +246,7 @@ def main() -> None:
         aws = server.settings
         upload_all(server, objects)
         assert list_plainly(aws) == objects
-        ways = {
+        ways: dict[str, Callable[[str], object]] = {
             "plain listing": lambda _: list_plainly(aws),
             "our client's": lambda _: list_plainly(aws, s3_client),
             "discovery": partial(discover, aws),

@@ -217,9 +217,9 @@ def sync_all(store: CoordinationStore, size: Size) -> dict[str, SyncMeasurements
     shards = [_shard(n, 0, (), n * width, (n + 1) * width - 1) for n in range(size.synced)]
     client = ListingClient([*shards[:-1], replace(shards[-1], ending_hash_key=str(MAX_HASH_KEY))])
     counting = CountingStore(store)
-    coordinator = SourceCoordinator(counting, STREAM, "benchmark", ownership_timeout=timedelta(hours=1))  # type: ignore[arg-type]
+    coordinator = SourceCoordinator(counting, STREAM, "benchmark", ownership_timeout=timedelta(hours=1))
     coordinator.initialize()
-    sync = ShardSync(client, coordinator)  # type: ignore[arg-type]
+    sync = ShardSync(client, coordinator)
 
     def measured() -> SyncMeasurements:
         listings, writes = client.listings, counting.writes.copy()

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -193,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             archive = root / "spark.jsa"
             make_archive(archive, packaged_application("rehearse.py"), environment(None, is_job=False))
         ways: dict[str, Callable[[Path], Start]] = {
-            **{way: lambda folder, action=action: bare(action, folder) for way, action in ACTIONS.items()},
+            **{way: partial(bare, action) for way, action in ACTIONS.items()},
             "job": lambda folder: job(aws, None, folder),
             "job, archive": lambda folder: job(aws, archive, folder),
         }

@@ -59,8 +59,9 @@ from airflow_provider_coordination.stores.dynamodb.items import new_item
 from airflow_provider_coordination.stores.history_recording import RecordingStore
 from benchmarks.data_prepper_model import EnhancedModel, LeaseBasedModel, ModelStore
 from benchmarks.metered_dynamodb import LEAST_READ_UNITS, WRITES, Meter, Tally, Turnstile, item_bytes
+from demo.local_kinesis import REGION
 from tests.support.clock import ManualClock
-from tests.support.dynamodb_server import REGION, DynamoDbServer
+from tests.support.dynamodb_server import DynamoDbServer
 
 WORKERS = 8
 AT_A_TIME = 10
@@ -334,7 +335,6 @@ QUEUES = {
 def fill(table: Table, statuses: Sequence[PartitionStatus]) -> None:
     """Put partitions into a table, with these statuses in turn; none can be acquired now."""
     later = table.clock.now() + timedelta(minutes=5)
-    due = {PartitionStatus.ASSIGNED: {"ownership_timeout": later}, PartitionStatus.CLOSED: {"reopen_at": later}}
     table.store(random.Random(0)).create(
         [
             Partition(
@@ -344,7 +344,8 @@ def fill(table: Table, statuses: Sequence[PartitionStatus]) -> None:
                 priority=later,
                 owner="another" if status is PartitionStatus.ASSIGNED else None,
                 progress=PROGRESS,
-                **due.get(status, {}),
+                ownership_timeout=later if status is PartitionStatus.ASSIGNED else None,
+                reopen_at=later if status is PartitionStatus.CLOSED else None,
             )
             for key, status in zip(partition_keys(60), itertools.cycle(statuses), strict=False)
         ]

@@ -29,7 +29,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from multiprocessing import Pipe, get_context
@@ -219,8 +219,11 @@ def triggers_of(number: int, count: int, sets: Sequence[str]) -> list[Any]:
 
     common: dict[str, Any] = {"source": source_name(number), "coordination_conn_id": CONN_ID}
     tomorrow = format_instant(datetime.now(UTC) + 24 * HOUR)
-    acknowledged = lambda n: AcknowledgmentTrigger(acknowledgment_sets=[sets[n % len(sets)]], **common)  # noqa: E731
-    kinds = [
+
+    def acknowledged(n: int) -> AcknowledgmentTrigger:
+        return AcknowledgmentTrigger(acknowledgment_sets=[sets[n % len(sets)]], **common)
+
+    kinds: list[Callable[[int], Any]] = [
         acknowledged,
         lambda n: PartitionsCompletedTrigger(**common),
         lambda n: PartitionsCompletedTrigger(delivered_until=tomorrow, **common),
@@ -306,7 +309,8 @@ async def at_rest(
     sources: Sources, sets: dict[int, list[str]], count: int, figures: Measurements, calls: CallCount
 ) -> None:
     """Let `count` triggers of each source wait, and record the load."""
-    size, running = sources.size, []
+    size = sources.size
+    running: list[asyncio.Task[Any]] = []
     await start([t for n in range(size.sources) for t in triggers_of(n, count, sets[n])], running)
     await asyncio.sleep(SETTLED_SECONDS)
     gc.collect()  # so that garbage of the start is not collected at rest
