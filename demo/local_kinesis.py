@@ -100,7 +100,7 @@ def local_client(service: str, endpoint_url: str, options: Mapping[str, Any]) ->
         "aws_secret_access_key": "test",
         "config": Config(retries={"mode": "standard", "max_attempts": 3}, connect_timeout=5, read_timeout=60),
     }
-    return boto3.client(service, **(defaults | dict(options)))
+    return boto3.client(service, **(defaults | dict(options)))  # type: ignore[call-overload]
 
 
 def find_node() -> Path:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 
-def run(program, settings):
+def run(program: str, settings: str) -> None:
     """Put the settings where the program's first argument says, and run the program.
 
     :param program: the program's file name in the container.

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from xml.etree import ElementTree
@@ -222,7 +223,10 @@ def interpreter(python: str) -> str:
     :raises MissingPythonError: if this machine has none.
     """
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    candidates = [f"python{python}", *sorted(versions.glob(f"{python}.*/bin/python{python}"), reverse=True)]
+    candidates: list[str | Path] = [
+        f"python{python}",
+        *sorted(versions.glob(f"{python}.*/bin/python{python}"), reverse=True),
+    ]
     code = "import sys; print(sys.executable, '%d.%d' % sys.version_info[:2])"
     for candidate in candidates:
         if path := shutil.which(candidate):
@@ -280,7 +284,7 @@ def make_airflow(cell: Cell, wheel: Path, log: Path) -> str:
     if not stamp.exists() or stamp.read_text() != state:
         shutil.rmtree(cell.environment, ignore_errors=True)
         base = interpreter(cell.python or USUAL_PYTHON)
-        install = [python, "-m", "pip", "install", "--quiet"]
+        install: list[str | Path] = [python, "-m", "pip", "install", "--quiet"]
         steps: list[list[str | Path]] = [
             [base, "-m", "venv", cell.environment],
             [*install, "--constraint", constraints, f"{wheel}[{EXTRAS}]"],
@@ -377,9 +381,12 @@ def test_cell(cell: Cell, wheel: Path, results: Results) -> Iterator[str]:
             outcome, detail = "failed", str(reason)
         return Result(outcome, round(time.monotonic() - started, 1), detail)
 
+    def tests(check: Check) -> Result:
+        return run_tests(cell, check, logged(check.name))
+
     steps: dict[str, Callable[[], Result]] = {"environment": environment}
     for check in checks_of(cell):
-        steps[check.name] = lambda check=check: run_tests(cell, check, logged(check.name))
+        steps[check.name] = partial(tests, check)
     for name, step in steps.items():
         kept = results.checks.get(name)
         result = kept or step()

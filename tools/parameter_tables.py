@@ -76,7 +76,7 @@ def _python_default(field: Field[Any]) -> str:
     return f"`{default.total_seconds():g} s`" if isinstance(default, timedelta) else f"`{default!r}`"
 
 
-def in_specs(cls: type[Any]) -> Iterator[Row]:
+def in_specs(cls: type) -> Iterator[Row]:
     """Yield the options of a class as a spec has them."""
     texts = parameters_of(cls)
     for name, field in fields_of(cls).items():
