@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from demo.server_process import free_ports
 

@@ -265,7 +265,7 @@ def job_processes(argument: str) -> list[Any]:
 
     :param argument: an argument that only the processes of one job have, such as the path of their settings file.
     """
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     processes: dict[int, Any] = {}
     for process in psutil.process_iter():
