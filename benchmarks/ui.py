@@ -322,11 +322,11 @@ class Bench:
         self.figures.cold.setdefault(page, []).append(painted)
         if page == "overview":
             opened.wait_for_timeout(LATER_SECONDS * 1000)
-            files, others = [], []
-            for each in _resources(opened):
-                (files if each.path.startswith(FILES) else others).append(each)
-            self.figures.files = Transfer.of(files)
-            self.figures.responses = Transfer.of([each for each in others if each.began < painted])
+            found = list(_resources(opened))
+            self.figures.files = Transfer.of([each for each in found if each.path.startswith(FILES)])
+            self.figures.responses = Transfer.of(
+                [each for each in found if not each.path.startswith(FILES) and each.began < painted]
+            )
         context.close()
 
     def fill_cache(self, page: str) -> None:
