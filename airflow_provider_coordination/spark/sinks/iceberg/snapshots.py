@@ -14,7 +14,7 @@ import base64
 import json
 import logging
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -199,10 +199,7 @@ def table_history(metadata: TableMetadata, location: str) -> TableHistory:
     for snapshot in lineage.snapshots:
         summary = None if snapshot.summary is None else snapshot.summary.get(DELIVERED)
         if summary is not None:
-            batches = parse_batches(
-                json.loads(zlib.decompress(base64.b64decode(summary))),
-                f"snapshot {snapshot.snapshot_id} of table {location}",
-            )
+            batches = parse_batches(_described(summary), f"snapshot {snapshot.snapshot_id} of table {location}")
             commits.append(Commit(at=datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC), batches=batches))
         else:
             unknown += _entries_of(snapshot)
@@ -218,13 +215,13 @@ def table_history(metadata: TableMetadata, location: str) -> TableHistory:
 class RecordedBatches:
     """What the summaries of a table's current snapshot and its ancestors record.
 
-    :param described: the batches, as `describe_batch` made them, from the latest.
+    :param described: the batches, as `describe_batch` made them, from the latest; they are read as they are taken.
     :param unknown: the ids of batches of which only the ids are known.
     :param since: when the oldest known snapshot was made (aware); None if no snapshot has expired.
     :param notes: the changes that others made; sentences.
     """
 
-    described: Sequence[Mapping[str, Any]]
+    described: Iterator[Mapping[str, Any]]
     unknown: Sequence[str]
     since: datetime | None
     notes: Sequence[str]
@@ -236,13 +233,13 @@ def recorded_batches(metadata: TableMetadata, maintenance: str) -> RecordedBatch
     :param maintenance: the summary property of snapshots that maintenance makes.
     """
     lineage = _lineage(metadata)
-    described: list[Mapping[str, Any]] = []
+    texts: list[str] = []
     unknown: list[str] = []
     notes = []
     for snapshot in lineage.snapshots:
         summary = snapshot.summary
         if summary is not None and (text := summary.get(DELIVERED)) is not None:
-            described += json.loads(zlib.decompress(base64.b64decode(text)))
+            texts.append(text)
         elif own := _entries_of(snapshot):
             unknown += own
         elif summary is None or summary.get(maintenance) is None:
@@ -254,7 +251,7 @@ def recorded_batches(metadata: TableMetadata, maintenance: str) -> RecordedBatch
     is_complete = lineage.is_whole and (lineage.oldest is None or _number(lineage.oldest) == 1)
     since = None if is_complete or lineage.oldest is None else lineage.oldest.timestamp_ms
     return RecordedBatches(
-        described=described,
+        described=(one for text in texts for one in _described(text)),
         unknown=unknown,
         since=None if since is None else datetime.fromtimestamp(since / 1000, UTC),
         notes=notes,
@@ -292,6 +289,12 @@ def _entries_of(snapshot: Snapshot) -> Mapping[str, Entry]:
         token, _, set_id = said.partition(":")
         entries[batch_id] = Entry(int(token), set_id)
     return entries
+
+
+def _described(text: str) -> list[Mapping[str, Any]]:
+    """Return the batches of a summary's `DELIVERED`."""
+    found: list[Mapping[str, Any]] = json.loads(zlib.decompress(base64.b64decode(text)))
+    return found
 
 
 def _short(set_id: str, batch_id: str) -> str:
