@@ -48,7 +48,7 @@ def test_measure_finds_what_was_taken_away(kind: str) -> None:
     assert (figures["sink"], figures["batches"]) == (kind, BATCHES)
 
 
-def test_one_commit_fills_iceberg_as_many_do(tmp_path: Path) -> None:
+def test_fill_iceberg_makes_what_single_commits_make(tmp_path: Path) -> None:
     one, many = tmp_path / "one", tmp_path / "many"
     sinks = {one: audit.fill_iceberg(one, SHARDS, BATCHES), many: commit_each(many)}
     view = audit.view_of(SHARDS, BATCHES)
