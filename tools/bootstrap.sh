@@ -44,7 +44,5 @@ export UV_LINK_MODE="${UV_LINK_MODE:-copy}"
 # Compile once, here, and not in the first of the many processes that import it.
 export UV_COMPILE_BYTECODE=1
 "$uv" pip sync --quiet --python .venv/bin/python requirements/dev.txt
-# Without the pages, everything else works.
-PATH="$PWD/.venv/bin:$PATH" python tools/pages.py || echo "bootstrap: there are no pages in Airflow's UI" >&2
 "$uv" pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
 echo "bootstrap: .venv is ready"
