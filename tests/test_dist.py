@@ -21,7 +21,6 @@ from tools import pages
 from tools.readme import published
 
 LEFT_OUT = {".ci/run", ".pre-commit-config.yaml"}
-BUNDLE = {f"{pages.STATIC.as_posix()}/{name}" for name in pages.MADE}
 
 
 def build(source: Path, folder: Path, warning: str = "", **environment: str) -> dict[str, Path]:
@@ -44,6 +43,11 @@ def build(source: Path, folder: Path, warning: str = "", **environment: str) -> 
     assert result.returncode == 0, result.stderr
     assert warning in result.stderr
     return {path.suffix: path for path in folder.iterdir()}
+
+
+def bundle() -> set[str]:
+    """The files of the pages' bundle, below the repository."""
+    return {path.as_posix() for path in pages.made(REPOSITORY)}
 
 
 def tracked(*patterns: str) -> set[str]:
@@ -114,11 +118,11 @@ def test_wheel_is_built_without_network_and_pages(built: dict[str, Path], unpack
     (tmp_path / "bin").mkdir()
     warning = "Built without the pages in Airflow's UI: "
     again = build(source, tmp_path / "dist", warning, PATH=without_node(tmp_path / "bin"))
-    assert names(built[".whl"]) - names(again[".whl"]) == BUNDLE
+    assert names(built[".whl"]) - names(again[".whl"]) == bundle()
 
 
 def test_sdist_contains_the_repository(unpacked: Path) -> None:
-    assert {name for name in tracked() | BUNDLE if not (unpacked / name).is_file()} == LEFT_OUT
+    assert {name for name in tracked() | bundle() if not (unpacked / name).is_file()} == LEFT_OUT
 
 
 def test_wheel_contains_packages_manual_monitoring_and_applications(built: dict[str, Path]) -> None:
@@ -126,7 +130,7 @@ def test_wheel_contains_packages_manual_monitoring_and_applications(built: dict[
     expected |= {f"airflow_provider_coordination/manual/{Path(page).name}" for page in tracked("docs/*.md")}
     expected |= {f"airflow_provider_coordination/{application}" for application in tracked("spark_apps")}
     expected |= {f"airflow_provider_coordination/{file}" for file in tracked("monitoring")}
-    assert names(built[".whl"]) == expected | BUNDLE
+    assert names(built[".whl"]) == expected | bundle()
     assert "airflow_provider_coordination/py.typed" in expected
 
 
@@ -191,5 +195,6 @@ def test_checkout_installs_with_its_pages_without_node(tmp_path: Path) -> None:
     if ran.returncode and "Could not find a version that satisfies the requirement hatchling" in ran.stderr:
         unavailable("the package index", ran.stderr)
     assert ran.returncode == 0, ran.stderr
-    [bundle] = environment.glob(f"lib/*/site-packages/{pages.BUNDLE.as_posix()}")
-    assert bundle.stat().st_size > 100_000
+    [first] = environment.glob(f"lib/*/site-packages/{pages.BUNDLE.as_posix()}")
+    assert first.stat().st_size > 100_000
+    assert len([*first.parent.glob("*Page-*.js")]) > 1

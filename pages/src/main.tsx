@@ -8,49 +8,21 @@ import { Button } from "@chakra-ui/react";
 import { Component, useCallback } from "react";
 import { useLocation, useNavigate } from "react-router-dom";
 
-import { AcknowledgmentsPage } from "./acknowledgments/AcknowledgmentsPage";
 import { useLive } from "./api/live";
 import { useConnection } from "./api/permissions";
-import { CalendarPage } from "./calendar/CalendarPage";
 import { EmptyState } from "./components/EmptyState";
 import { ProblemPage } from "./components/ProblemPage";
 import { Frame } from "./frame/Frame";
 import { Root } from "./frame/Root";
-import { Overview } from "./overview/Overview";
-import { PartitionDrawer } from "./partition/PartitionDrawer";
-import { PartitionsPage } from "./partitions/PartitionsPage";
-import { ShardsPage } from "./shards/ShardsPage";
-import { SupervisorPage } from "./supervisor/SupervisorPage";
-import { TaskTab } from "./task/TaskTab";
+import { Overview, PAGE_COMPONENTS, PartitionDrawer, preloadPage, TaskTab } from "./pages";
+import "./shared";
 import { Theme } from "./theme";
-import { TimelinePage } from "./timeline/TimelinePage";
 import type { Change, Content, Place } from "./types";
 import { readPlace, sourceApi, withParameters } from "./urls";
-import { WorkersPage } from "./workers/WorkersPage";
-import type { ConnectionRow, SourceCard } from "./api/schema";
-
-type PageProps = {
-  place: Place;
-  card: SourceCard | null;
-  connection: ConnectionRow | null;
-  parameters: URLSearchParams;
-  change: Change;
-  search: string;
-};
+import type { SourceCard } from "./api/schema";
 
 /** What Airflow gives a tab of a run or of a task instance. */
 type RunProps = { dagId: string; runId: string; taskId?: string; mapIndex?: string };
-
-/** The component of each page of `PAGES`. */
-const PAGE_COMPONENTS: Record<string, (props: PageProps) => Content> = {
-  partitions: PartitionsPage,
-  shards: ShardsPage,
-  timeline: TimelinePage,
-  calendar: CalendarPage,
-  acknowledgments: AcknowledgmentsPage,
-  workers: WorkersPage,
-  supervisor: SupervisorPage,
-};
 
 /** A page of a source, with the drawer of a partition above it if the URL names one. */
 function Source({ place }: { place: Place }) {
@@ -116,6 +88,9 @@ class Guard extends (Component as typeof Component<{ children?: Content }>) {
         role="alert"
         kind="failed"
       >
+        <Button size="sm" onClick={() => globalThis.location.reload()}>
+          Reload the page
+        </Button>
         <Button size="sm" variant="outline" onClick={() => this.setState({ error: null })}>
           Try again
         </Button>
@@ -147,4 +122,7 @@ function Coordination(props: Partial<RunProps>) {
   );
 }
 
-export default Coordination;
+// Airflow reads it once this module is loaded.
+Object.assign(globalThis, { AirflowPlugin: Coordination });
+// It loads while Airflow draws.
+preloadPage(globalThis.location.pathname);

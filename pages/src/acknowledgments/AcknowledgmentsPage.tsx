@@ -18,7 +18,7 @@ import { SmallTable } from "../table/SmallTable";
 import type { AcknowledgmentSet, Place } from "../types";
 import { sourceApi, withParameters } from "../urls";
 import { OpenHandles } from "./OpenHandles";
-import { ReleaseDialog } from "./ReleaseDialog";
+import { ReleaseDialog } from "../dialogs";
 import { TimeLeft } from "./TimeLeft";
 import { ACKNOWLEDGE, LIMIT, openHandlesOf, REJECT } from "./release";
 

@@ -5,7 +5,7 @@ import { readOnlyText } from "../api/permissions";
 import type { ConnectionRow, SourceCard, Suspension } from "../api/schema";
 import type { Place } from "../types";
 import { ActionButtons } from "./ActionButtons";
-import { SuspensionDialog } from "./SuspensionDialog";
+import { SuspensionDialog } from "../dialogs";
 import { useActionOn } from "./useActionOn";
 
 /** Suspends or resumes a source. Users with read-only access see a note instead. */

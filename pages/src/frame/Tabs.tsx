@@ -3,6 +3,7 @@ import { useEffect, useRef } from "react";
 
 import type { SourceCard } from "../api/schema";
 import { PageLink } from "../components/PageLink";
+import { PAGE_COMPONENTS } from "../pages";
 import { PAGES, pathOf } from "../urls";
 import { hasPage } from "./shared";
 
@@ -48,6 +49,9 @@ export function Tabs({
                 to={pathOf({ connection, source, page: each.name })}
                 aria-current={isHere ? "page" : undefined}
                 data-page={each.name}
+                // Its code is there when the click comes.
+                onPointerEnter={PAGE_COMPONENTS[each.name].preload}
+                onFocus={PAGE_COMPONENTS[each.name].preload}
                 display="flex"
                 alignItems="center"
                 gap={1.5}

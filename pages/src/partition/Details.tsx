@@ -1,7 +1,7 @@
 import { Box, Flex, Stack, Text } from "@chakra-ui/react";
 import { useState } from "react";
 
-import { ActionDialog } from "../actions/ActionDialog";
+import { ActionDialog } from "../dialogs";
 import { PartitionActionButtons } from "../actions/PartitionActionButtons";
 import type { ConnectionRow, PartitionDetail } from "../api/schema";
 import { Chip } from "../components/Chip";

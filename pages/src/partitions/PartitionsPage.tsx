@@ -4,7 +4,7 @@ import { Button, Flex, Spinner, Text } from "@chakra-ui/react";
 import { functionalUpdate, useTable, type SortingState, type Updater } from "@tanstack/react-table";
 import { useCallback, useMemo, useState } from "react";
 
-import { ActionDialog } from "../actions/ActionDialog";
+import { ActionDialog } from "../dialogs";
 import { PartitionActionButtons } from "../actions/PartitionActionButtons";
 import type { ConnectionRow, SourceCard } from "../api/schema";
 import { EmptyState } from "../components/EmptyState";

@@ -3,7 +3,7 @@ import { useState } from "react";
 import { ActionButtons } from "../actions/ActionButtons";
 import type { ConnectionRow } from "../api/schema";
 import type { Place } from "../types";
-import { AuditDialog } from "./AuditDialog";
+import { AuditDialog } from "../dialogs";
 import { TEXT } from "./auditText";
 
 /** The button of the audit, for users who may change the connection. */

@@ -5,7 +5,7 @@ import { ReadOnlyNote } from "../actions/ReadOnlyNote";
 import { useActions } from "../actions/userActions";
 import type { ConnectionRow, SupervisorWithVerbs } from "../api/schema";
 import type { JsonObject, Place } from "../types";
-import { VerbDialog } from "./VerbDialog";
+import { VerbDialog } from "../dialogs";
 import { NEW_SPEC } from "./specChanges";
 import { OF_SOURCE } from "./verbs";
 

@@ -3,8 +3,7 @@ import { useState } from "react";
 import { ActionButtons } from "../actions/ActionButtons";
 import { useActions } from "../actions/userActions";
 import type { ConnectionRow } from "../api/schema";
-import { ForAllDialog } from "./ForAllDialog";
-import { VerbDialog } from "./VerbDialog";
+import { ForAllDialog, VerbDialog } from "../dialogs";
 import { NEW_SPEC } from "./specChanges";
 
 /** The actions on all supervisors of a connection, and on a source that has none yet. */
