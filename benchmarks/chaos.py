@@ -406,6 +406,7 @@ def run(size: Size) -> dict[str, Any]:
             time.sleep(1)
         began = time.monotonic()
         harm(jobs, outages, size, partial(reshard, pipeline.client, STREAM, chance, FEWEST_SHARDS, MOST_SHARDS))
+        print(f"  the harm is done: {dict(jobs.done + outages.done)}", file=sys.stderr, flush=True)
         over.set()
         sender.join()
         for cable in (to_bucket, to_catalog):
