@@ -6,7 +6,7 @@
  * page shows them at once.
  */
 
-import { QueryClient, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, QueryClient, useQuery } from "@tanstack/react-query";
 import { useCallback, useSyncExternalStore } from "react";
 
 import { requestTogether } from "./together";
@@ -54,28 +54,38 @@ async function refresh(key: string) {
   if (wasRunning) await queries.refetchQueries({ queryKey: [key] }, { cancelRefetch: false });
 }
 
+/** What a poll knows and reports: its latest response, and the function that shows a part of the next one at once. */
+export type Progress<Body> = { before: Body | null; show: (response: Body) => void };
+
 /**
  * Return the result of something that is done repeatedly while the page is visible.
  *
  * @param key identifies it: components with the same key share it
  * @param poll what is done; throws a `Problem`
+ * @param [options] with `isList` the items of a response are compared by `poll`, and the response of the key before is
+ *     returned as `isPrevious` until there is another one
  */
 export function usePolling<Body>(
   key: string,
-  poll: (signal: AbortSignal) => Promise<Body>,
-  { every = EVERY_SECONDS, isOn = true }: { every?: number; isOn?: boolean } = {},
-): Refreshed<Body> {
+  poll: (signal: AbortSignal, progress: Progress<Body>) => Promise<Body>,
+  { every = EVERY_SECONDS, isOn = true, isList = false }: { every?: number; isOn?: boolean; isList?: boolean } = {},
+): Refreshed<Body> & { isPrevious: boolean } {
   const [isPaused] = usePause();
   const queryKey = [key];
   const waitAfter = (outcome: Outcome<Body>, at: number) =>
     millisecondsToNext({ problem: outcome.problem?.kind ?? null, failures: outcome.failures }, at, every);
-  const { data, dataUpdatedAt, isFetching } = useQuery<Outcome<Body>>(
+  const { data, dataUpdatedAt, isFetching, isPlaceholderData } = useQuery<Outcome<Body>>(
     {
       queryKey,
       enabled: isOn,
+      structuralSharing: !isList,
+      placeholderData: isList ? keepPreviousData : undefined,
       queryFn: async ({ signal }) => {
+        const show = (response: Body) =>
+          queries.setQueryData<Outcome<Body>>(queryKey, { response, problem: null, failures: 0 });
         try {
-          return { response: await poll(signal), problem: null, failures: 0 };
+          const before = queries.getQueryData<Outcome<Body>>(queryKey)?.response ?? null;
+          return { response: await poll(signal, { before, show }), problem: null, failures: 0 };
         } catch (error) {
           if (signal.aborted) throw error;
           const before = queries.getQueryData<Outcome<Body>>(queryKey);
@@ -97,7 +107,8 @@ export function usePolling<Body>(
   const wait = data === undefined ? null : waitAfter(data, dataUpdatedAt);
   return {
     response: data?.response ?? null,
-    problem: data?.problem ?? null,
+    isPrevious: isPlaceholderData,
+    problem: isPlaceholderData ? null : (data?.problem ?? null),
     nextAt: isFetching || isPaused || wait === null ? null : dataUpdatedAt + wait,
     refresh: useCallback(() => void refresh(key), [key]),
   };
