@@ -9,6 +9,7 @@ export default defineConfig(
   {
     plugins: { "react-hooks": reactHooks },
     rules: {
+      "react-hooks/exhaustive-deps": "error",
       "react-hooks/rules-of-hooks": "error",
       "@typescript-eslint/consistent-type-definitions": "off",
       "@typescript-eslint/consistent-type-imports": "error",

@@ -1,6 +1,6 @@
 /** What all actions share: their buttons, their requests to the API, and their outcomes. */
 
-import { useState } from "react";
+import { useCallback, useState } from "react";
 
 import type { ProblemLike } from "../types";
 
@@ -15,7 +15,7 @@ export function useAction(): {
   const [isBusy, setBusy] = useState(false);
   const [problem, setProblem] = useState<ProblemLike | null>(null);
 
-  const run = async (act: () => Promise<void>) => {
+  const run = useCallback(async (act: () => Promise<void>) => {
     setBusy(true);
     setProblem(null);
     try {
@@ -27,6 +27,6 @@ export function useAction(): {
     } finally {
       setBusy(false);
     }
-  };
+  }, []);
   return { run, isBusy, problem };
 }

@@ -1,5 +1,6 @@
 /** Typed text that the URL keeps: it is written there after a pause, and read from there when it changes. */
 
+import { useCallbackRef } from "@chakra-ui/react";
 import { useEffect, useRef, useState } from "react";
 
 const PAUSE_MILLISECONDS = 250;
@@ -15,8 +16,7 @@ const PAUSE_MILLISECONDS = 250;
 export function useTypedText(initial: string, send: (text: string) => void): [string, (text: string) => void] {
   const [text, setText] = useState(initial);
   const sent = useRef(initial);
-  const latest = useRef(send);
-  latest.current = send;
+  const sendLatest = useCallbackRef(send);
   useEffect(() => {
     if (initial === sent.current) return;
     sent.current = initial;
@@ -26,9 +26,9 @@ export function useTypedText(initial: string, send: (text: string) => void): [st
     if (text === sent.current) return undefined;
     const timer = setTimeout(() => {
       sent.current = text;
-      latest.current(text);
+      sendLatest(text);
     }, PAUSE_MILLISECONDS);
     return () => clearTimeout(timer);
-  }, [text]);
+  }, [text, sendLatest]);
   return [text, setText];
 }

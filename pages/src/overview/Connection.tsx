@@ -31,7 +31,7 @@ export function Connection({
   );
   const { problem, nextAt, response } = live;
   const id = connection.connection_id;
-  useEffect(() => onLive(id, live), [problem, nextAt, response, id, onLive]);
+  useEffect(() => onLive(id, { problem, nextAt, response }), [problem, nextAt, response, id, onLive]);
   useEffect(() => () => onLive(id, null), [id, onLive]);
   return (
     <Box as="section" aria-label={`Connection ${id}`} mb={6}>

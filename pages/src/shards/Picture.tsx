@@ -1,4 +1,4 @@
-import { Box, Flex } from "@chakra-ui/react";
+import { Box, Flex, useCallbackRef } from "@chakra-ui/react";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent } from "react";
 
 import { PointerDetails } from "../chart/PointerDetails";
@@ -42,10 +42,13 @@ export function Picture({
   const isTall = height > inSight * 1.05;
   const column = Math.max(size.width < 560 ? NARROW_COLUMN : WIDE_COLUMN, (size.width - 2) / Math.max(1, generations));
   const width = generations * column;
-  const attach = useCallback((element: HTMLElement | null) => {
-    scroller.current = element;
-    measure(element);
-  }, []);
+  const attach = useCallback(
+    (element: HTMLElement | null) => {
+      scroller.current = element;
+      measure(element);
+    },
+    [measure],
+  );
 
   // The middle stays in the middle when the zoom changes.
   const before = useRef(height);
@@ -56,7 +59,7 @@ export function Picture({
     before.current = height;
     element.scrollTop = middle * height - inSight / 2;
     setPlace({ top: element.scrollTop, left: element.scrollLeft });
-  }, [height]);
+  }, [height, inSight]);
 
   const isMeasured = size.width > 0;
   // It opens on a problem. The user may scroll from there.
@@ -69,7 +72,7 @@ export function Picture({
     if (trouble === null) return;
     element.scrollTop = ((trouble.top + trouble.bottom) / 2) * height - inSight / 2;
     setPlace({ top: element.scrollTop, left: element.scrollLeft });
-  }, [isMeasured]);
+  }, [isMeasured, shownLayout, height, inSight]);
 
   // The right edge is now. It stays visible while generations are added.
   const isAtNow = useRef(true);
@@ -91,10 +94,12 @@ export function Picture({
     const x = box.from * column;
     if (x < element.scrollLeft || x + column > element.scrollLeft + size.width - MAP) element.scrollLeft = x - 8;
   };
-  useEffect(() => {
-    const first = found === null ? null : [...found][0];
+  // Only another search moves the picture: later responses find the same shards.
+  const showFirst = useCallbackRef(() => {
+    const [first] = found ?? [];
     if (first) show(first);
-  }, [wanted]);
+  });
+  useEffect(() => showFirst(), [wanted, showFirst]);
 
   const active = boxes.find((box) => box.shard.shard_id === activeId) ?? boxes[0];
   const drawn = new Set(boxesBetween(boxes, (top - AROUND) / height, (top + inSight + AROUND) / height));

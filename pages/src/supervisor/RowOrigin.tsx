@@ -58,7 +58,7 @@ function OriginOf({
     // The section is below others, which a link to a batch is not about.
     section.current?.scrollIntoView({ block: "nearest" });
     return () => controller.abort();
-  }, [path, query]);
+  }, [path, query, run]);
   useEffect(() => {
     if (facts !== null) section.current?.scrollIntoView({ block: "nearest" });
   }, [facts]);
