@@ -8,7 +8,7 @@ import type { AuditFacts } from "../api/schema";
 import type { Place } from "../types";
 import { sourceApi } from "../urls";
 import { itemsOf, summaryOf } from "./auditFindings";
-import { TEXT } from "./auditText";
+import { AUDIT } from "./verbs";
 
 export function AuditDialog({ place, onClose }: { place: Place; onClose: () => void }) {
   const { run, ...attempt } = useAction();
@@ -21,8 +21,8 @@ export function AuditDialog({ place, onClose }: { place: Place; onClose: () => v
   return (
     <ReasonDialog
       title={`Audit ${place.source}?`}
-      text={TEXT}
-      verb="Audit"
+      text={AUDIT.text}
+      verb={AUDIT.verb}
       {...attempt}
       isDone={facts !== null}
       doneContent={facts !== null && <Outcomes title={summaryOf(facts)} items={itemsOf(facts)} />}

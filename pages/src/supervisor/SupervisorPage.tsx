@@ -9,7 +9,6 @@ import { LiveContent } from "../components/LiveContent";
 import { displayStateOf } from "../states";
 import type { Change, Place } from "../types";
 import { sourceApi } from "../urls";
-import { AuditButton } from "./AuditButton";
 import { Errors } from "./Errors";
 import { LagOfShards } from "./LagOfShards";
 import { OverTime } from "./OverTime";
@@ -55,15 +54,7 @@ export function SupervisorPage({
     <LiveContent live={live} what="supervisor" connection={place.connection} rows={8}>
       {(status) => (
         <Stack key="supervisor" gap={6} pb={6} data-supervisor={displayStateOf(status)}>
-          <StateSummary
-            status={status}
-            verbs={
-              <>
-                <AuditButton place={place} connection={connection} />
-                <VerbButtons {...verbs} status={status} />
-              </>
-            }
-          />
+          <StateSummary status={status} verbs={<VerbButtons {...verbs} status={status} />} />
           <SupervisedJobs status={status} place={place} />
           <OverTime status={status} parameters={parameters} change={change} />
           <TaskCount status={status} parameters={parameters} />

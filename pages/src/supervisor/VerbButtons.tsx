@@ -4,13 +4,13 @@ import { ActionButtons } from "../actions/ActionButtons";
 import { ReadOnlyNote } from "../actions/ReadOnlyNote";
 import { useActions } from "../actions/userActions";
 import type { ConnectionRow, SupervisorWithVerbs } from "../api/schema";
+import { AuditDialog, VerbDialog } from "../dialogs";
 import type { JsonObject, Place } from "../types";
-import { VerbDialog } from "../dialogs";
 import { NEW_SPEC } from "./specChanges";
-import { OF_SOURCE } from "./verbs";
+import { AUDIT, OF_SOURCE } from "./verbs";
 
 /**
- * The buttons of the actions that apply now.
+ * The buttons of the audit, and of the actions that apply now.
  *
  * @param props `status` is null if there is no supervisor; `spec` is the one in effect, or the last one
  */
@@ -30,15 +30,17 @@ export function VerbButtons({
   const [verb, setVerb] = useState<string | null>(null);
   const possible = status === null ? ["submit"] : status.verbs;
   const verbs = useActions("supervisors").filter(({ name }) => possible.includes(name) && !OF_SOURCE.includes(name));
+  const actions = verbs.map(({ name, label, text }) => ({ name, verb: label, text }));
   return (
     <>
       <ActionButtons
-        actions={verbs.map(({ name, label, text }) => ({ name, verb: label, text }))}
+        actions={status === null ? actions : [AUDIT, ...actions]}
         connection={connection}
         onPick={setVerb}
       />
       <ReadOnlyNote connection={connection} />
-      {verb !== null && (
+      {verb === AUDIT.name && <AuditDialog place={place} onClose={() => setVerb(null)} />}
+      {verb !== null && verb !== AUDIT.name && (
         <VerbDialog
           verb={verb}
           place={place}

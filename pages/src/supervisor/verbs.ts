@@ -35,3 +35,10 @@ export function notesOf(verb: string, response: Partial<SubmissionFacts & ResetF
     ...Object.entries(unchanged).map(([key, why]) => `${key} is unchanged: ${why}`),
   ];
 }
+
+/** Compares what was read with what each sink of the spec has. */
+export const AUDIT = {
+  name: "audit",
+  verb: "Audit",
+  text: "Compares, for each partition, the ranges that were read with what each sink has. It reads logs and file names, but no rows, and changes nothing.",
+};
