@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -38,6 +40,18 @@ def read_interval_name(name: str) -> IntervalName | None:
     except ValueError:
         return None
     return IntervalName(source=match["source"], start=start, end=end) if start < end else None
+
+
+def intervals_of(source: str, names: Sequence[str]) -> list[IntervalName]:
+    """Return the intervals of a source among the names of sources.
+
+    :param source: the name of the whole source.
+    :param names: sorted.
+    """
+    # "A" follows "@".
+    found = names[bisect_left(names, f"{source}@") : bisect_left(names, f"{source}A")]
+    intervals = (read_interval_name(each) for each in found)
+    return [each for each in intervals if each is not None and each.source == source]
 
 
 def instant_text(instant: datetime) -> str:

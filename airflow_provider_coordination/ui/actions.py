@@ -42,7 +42,7 @@ from airflow_provider_coordination.ui.bodies import (
     row_of,
 )
 from airflow_provider_coordination.ui.cards import SourceCard
-from airflow_provider_coordination.ui.sources import card_of
+from airflow_provider_coordination.ui.sources import card_of, is_backfilled
 from airflow_provider_coordination.ui.store_queries import SOURCE, Queries, QueryScheduler, json_response, json_text
 
 Outcome = Partition | CoordinationError
@@ -127,10 +127,12 @@ async def _change_source(
     user: str,
     reason: str,
 ) -> Response:
+    has_backfills = await is_backfilled(queries, connection_id, source)
+
     def act() -> bytes:
         queries.stores.change_source(connection_id, source, change)
         audit(user, what, connection_id, source, reason=reason, outcomes=["done"])
-        return json_text(card_of(queries, connection_id, source))
+        return json_text(card_of(queries, connection_id, source, has_backfills=has_backfills))
 
     return json_response(await queries.run_action(connection_id, act))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime
 
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
-from airflow_provider_coordination.coordination.interval_names import IntervalName, read_interval_name
+from airflow_provider_coordination.coordination.interval_names import IntervalName, intervals_of, read_interval_name
 from airflow_provider_coordination.coordination.intervals import Counts, IntervalLedger, Ledger
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_statistics import ScanLimits, source_statistics
@@ -151,7 +151,7 @@ def calendar_of(
 
     :param settings: the connection.
     :param store: its store, initialized.
-    :param names: the names of the connection's sources; None if they are unknown.
+    :param names: the names of the connection's sources, sorted; None if they are unknown.
     :param until: the end of the window (aware); it is moved to the next midnight UTC. Now by default.
     :param days: the length of the window.
     """
@@ -225,11 +225,10 @@ def _task(name: str) -> Owner:
     return Owner(name=name)
 
 
-def _runs_within(since: datetime, until: datetime, whole: str, names: Iterable[str]) -> list[IntervalName]:
+def _runs_within(since: datetime, until: datetime, whole: str, names: Sequence[str]) -> list[IntervalName]:
     """Return the intervals of a source that overlap a window, in the order of time."""
-    found = (read_interval_name(each) for each in names if each.startswith(f"{whole}@"))
-    runs = [each for each in found if each is not None and each.source == whole]
-    return sorted((each for each in runs if each.start < until and each.end > since), key=lambda each: each.start)
+    runs = (each for each in intervals_of(whole, names) if each.start < until and each.end > since)
+    return sorted(runs, key=lambda each: each.start)
 
 
 def _examined(

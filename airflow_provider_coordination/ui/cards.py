@@ -126,11 +126,12 @@ class SourceCard:
     alarms: list[Alarm]
 
 
-def source_card(view: SourceView, connection_id: str) -> SourceCard:
+def source_card(view: SourceView, connection_id: str, *, has_backfills: bool) -> SourceCard:
     """Return the status of a source.
 
     :param view: the source, initialized.
     :param connection_id: the connection of its store.
+    :param has_backfills: whether runs ingest intervals of it under leases of their own.
     """
     now = view.clock.now()
     observed = _Observations(now)
@@ -147,13 +148,14 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
     reports = _reports(view)
     is_supervised = supervision is not None and supervision.supervision.spec_version > 0
     assigned_are_complete = PartitionStatus.ASSIGNED not in statistics.incomplete
+    has_intervals = has_backfills or read_interval_name(view.source) is not None or IntervalLedger(view).exists()
     card = SourceCard(
         connection_id=connection_id,
         source=view.source,
         kind=kind,
         pages=[
             *pages_named(kind),
-            *(["calendar"] if read_interval_name(view.source) or IntervalLedger(view).exists() else []),
+            *(["calendar"] if has_intervals else []),
             *(["supervisor"] if is_supervised else []),
         ],
         counts={status.value: count for status, count in statistics.partitions.items()},

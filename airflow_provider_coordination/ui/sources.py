@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, HTTPException, Response
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.interval_names import intervals_of
 from airflow_provider_coordination.coordination.source_statistics import known_sources
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor, coordination_connections, may_read_connection
@@ -28,6 +29,10 @@ log = logging.getLogger(__name__)
 
 CARD_COOLDOWN = 3.0
 """Counting completed partitions is expensive on DynamoDB."""
+RARELY = 100.0
+"""The cooldown of the list of sources where it is not waited for, so that users of a page of a source cost little."""
+NAMES_SECONDS = 0.2
+"""How long the status of a source waits for the list of sources."""
 UNUSABLE = "only users who may read the connection see why"
 
 
@@ -82,7 +87,9 @@ async def sources(queries: Queries, connection_id: str) -> Response:
     """Return the status of each source of a connection, by name."""
     as_of = datetime.now(UTC)
     names = await source_names(queries, connection_id)
-    cards = await asyncio.gather(*(_card(queries, connection_id, name, similar=len(names)) for name in names))
+    cards = await asyncio.gather(
+        *(_card(queries, connection_id, name, bool(intervals_of(name, names)), similar=len(names)) for name in names)
+    )
     # Each one is JSON already, and shared by all requests.
     head = b'{"as_of":' + json.dumps(f"{as_of:%Y-%m-%dT%H:%M:%S.%f}Z").encode()
     return json_response(head + b',"sources":[' + b",".join(cards) + b"]}")
@@ -90,7 +97,8 @@ async def sources(queries: Queries, connection_id: str) -> Response:
 
 async def summary(queries: Queries, connection_id: str, source: str) -> Response:
     """Return the status of a source."""
-    return json_response(await _card(queries, connection_id, source))
+    has_backfills = await is_backfilled(queries, connection_id, source)
+    return json_response(await _card(queries, connection_id, source, has_backfills))
 
 
 async def source_names(queries: QueryScheduler, connection_id: str) -> list[str]:
@@ -100,16 +108,29 @@ async def source_names(queries: QueryScheduler, connection_id: str) -> list[str]
     )
 
 
-def card_of(queries: QueryScheduler, connection_id: str, source: str) -> SourceCard:
+async def is_backfilled(queries: QueryScheduler, connection_id: str, source: str) -> bool:
+    """Return whether runs ingest intervals of a source, by the list of sources as it was last read."""
+    names = await queries.read_latest(
+        connection_id, "sources", lambda: _names(queries, connection_id), cooldown=RARELY, seconds=NAMES_SECONDS
+    )
+    return bool(intervals_of(source, names or ()))
+
+
+def card_of(queries: QueryScheduler, connection_id: str, source: str, *, has_backfills: bool) -> SourceCard:
     """Return the status of a source from the store."""
-    return queries.stores.query_source(connection_id, source, lambda view: source_card(view, connection_id))
+    return queries.stores.query_source(
+        connection_id, source, lambda view: source_card(view, connection_id, has_backfills=has_backfills)
+    )
 
 
-async def _card(queries: QueryScheduler, connection_id: str, source: str, similar: int = 1) -> bytes:
+async def _card(
+    queries: QueryScheduler, connection_id: str, source: str, has_backfills: bool, similar: int = 1
+) -> bytes:
     def read_card() -> bytes:
-        return json_text(card_of(queries, connection_id, source))
+        return json_text(card_of(queries, connection_id, source, has_backfills=has_backfills))
 
-    return await queries.read(connection_id, ("card", source), read_card, cooldown=CARD_COOLDOWN, similar=similar)
+    what = ("card", source, has_backfills)
+    return await queries.read(connection_id, what, read_card, cooldown=CARD_COOLDOWN, similar=similar)
 
 
 def _names(queries: QueryScheduler, connection_id: str) -> list[str]:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Annotated, Any, TypeVar, cast
@@ -238,6 +239,7 @@ class QueryScheduler:
         self._lock = threading.Lock()
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._cache: dict[tuple[str, Hashable], _CachedQuery] = {}
+        self._latest: dict[tuple[str, Hashable], Any] = {}
         self._pruned_at = 0.0
 
     async def read(
@@ -249,6 +251,7 @@ class QueryScheduler:
         cooldown: float = 1.0,
         similar: int = 1,
         survives_actions: bool = False,
+        seconds: float | None = None,
     ) -> T:
         """Return the result of a query, or of an identical query that ran a moment ago.
 
@@ -258,9 +261,10 @@ class QueryScheduler:
         :param cooldown: how many times its last duration passes before the query runs again.
         :param similar: how many similar queries run repeatedly together with this one.
         :param survives_actions: whether the result stays valid after any action of these routes.
+        :param seconds: how long the result is waited for; a later one is kept. `RESPONSE_SECONDS` by default.
         :raises HTTPException: if the connection is not defined.
         :raises ConfigurationError: if it is not of type `coordination`, or not usable.
-        :raises StoreUnavailableError: if the store is unavailable, or the query takes longer than `RESPONSE_SECONDS`.
+        :raises StoreUnavailableError: if the store is unavailable, or the query takes longer than `seconds`.
         """
         await self._check_connection(connection_id)
         fresh_seconds = FRESH_SECONDS * max(1.0, similar / SIMILAR_QUERIES_PER_SECOND)
@@ -271,8 +275,21 @@ class QueryScheduler:
                 self._prune(now)
                 cached = _CachedQuery(self._submit(connection_id, query), survives_actions, cooldown, fresh_seconds)
                 self._cache[connection_id, what] = cached
-        found: T = await _wait(RESPONSE_SECONDS, cached.future)
+        found: T = await _wait(RESPONSE_SECONDS if seconds is None else seconds, cached.future)
         return found
+
+    async def read_latest(
+        self, connection_id: str, what: Hashable, query: Callable[[], T], *, cooldown: float, seconds: float
+    ) -> T | None:
+        """Return the result of a query that may take long and survives actions; see `read`.
+
+        If there is none within `seconds`, return the one that this method returned last, and None before the first.
+        """
+        with suppress(StoreUnavailableError):
+            self._latest[connection_id, what] = await self.read(
+                connection_id, what, query, cooldown=cooldown, survives_actions=True, seconds=seconds
+            )
+        return cast("T | None", self._latest.get((connection_id, what)))
 
     async def run_action(self, connection_id: str, action: Callable[[], T]) -> T:
         """Run an action, and drop the cached results of its connection afterwards.
@@ -298,6 +315,7 @@ class QueryScheduler:
                 threads.shutdown(wait=False, cancel_futures=True)
             self._threads.clear()
             self._cache.clear()
+            self._latest.clear()
         self.stores.close()
 
     async def _check_connection(self, connection_id: str) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_provider_coordination.coordination.interval_names import IntervalName, read_interval_name
+from airflow_provider_coordination.coordination.interval_names import IntervalName, intervals_of, read_interval_name
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -31,3 +31,11 @@ def test_name_of_an_interval_is_read_again(source: str, length: timedelta) -> No
 )
 def test_other_names_are_no_intervals(name: str) -> None:
     assert read_interval_name(name) is None
+
+
+def test_intervals_of_a_source_are_those_under_its_own_name() -> None:
+    hours = [NOON + number * timedelta(hours=1) for number in range(3)]
+    own = [str(IntervalName(source="clicks", start=start, end=start + timedelta(hours=1))) for start in hours]
+    others = ["click@home", "clicks", "clicks@home", "clicksA", f"{own[0]}@{own[0].partition('@')[2]}"]
+    others += [own[0].replace("clicks", name) for name in ("click", "clicks2", "clicks@home", "clicks-late")]
+    assert [str(each) for each in intervals_of("clicks", sorted(own + others))] == own

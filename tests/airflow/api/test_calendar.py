@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,9 +16,11 @@ from fastapi.testclient import TestClient
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.interval_names import IntervalName
 from airflow_provider_coordination.coordination.intervals import IntervalLedger, Standing
-from airflow_provider_coordination.ui import calendar
+from airflow_provider_coordination.coordination.source_statistics import known_sources
+from airflow_provider_coordination.ui import calendar, sources
 from airflow_provider_coordination.ui.calendar import window
 from tests.support.scenery import HOUR, RUN, Scenery
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.share(0.3)]  # needs no server, but Airflow's API, and so seconds
 
@@ -111,6 +114,44 @@ def test_interval_shows_the_calendar_of_its_whole_source(scenery: Scenery, op: T
     answer = found(op, name)
     assert (answer["whole"], len(answer["runs"])) == ("clicks", 22)
     assert "calendar" in found(op, name, "summary")["pages"]
+
+
+def test_sources_with_backfills_alone_have_the_page(scenery: Scenery, op: TestClient) -> None:
+    scenery.backfilled("clicks", YESTERDAY)
+    scenery.make("click", {"a": lambda p: p})
+    until(lambda: found(op, "clicks", "summary")["pages"] == ["calendar"])
+    assert found(op, "click", "summary")["pages"] == []
+    listed = op.get("/coordination/connections/coordination_default/sources").json()["sources"]
+    assert {each["source"] for each in listed if "calendar" not in each["pages"]} == {"click"}
+
+
+def test_status_waits_not_for_a_slow_list_of_sources(
+    scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenery.backfilled("clicks", YESTERDAY)
+    may_end, begun = threading.Event(), threading.Event()
+
+    def slow_names(*_: Any) -> list[str]:
+        begun.set()
+        may_end.wait(PATIENCE_SECONDS)
+        return known_sources(scenery.store, None)
+
+    def pages() -> list[str]:
+        found_pages: list[str] = found(op, "clicks", "summary")["pages"]
+        return found_pages
+
+    monkeypatch.setattr(sources, "known_sources", slow_names)
+    monkeypatch.setattr(sources, "RARELY", 0.0)
+    assert pages() == []
+    may_end.set()
+    until(lambda: pages() == ["calendar"])
+    may_end.clear()
+    begun.clear()
+    until(lambda: pages() and begun.is_set())
+    try:
+        assert pages() == ["calendar"]
+    finally:
+        may_end.set()
 
 
 def test_only_sources_with_intervals_have_the_page(scenery: Scenery, op: TestClient) -> None:

@@ -115,6 +115,12 @@ def test_calendar_is_a_list_too(hours: Hours, see: OpenPage) -> None:
     expect(page.get_by_role("heading", name="No intervals in this time range")).to_be_visible()
 
 
+def test_source_with_only_backfills_leads_to_its_calendar(hours: Hours, see: OpenPage) -> None:
+    page = see(hours.site.at("orders", connection=hours.connection))
+    page.get_by_role("link", name="Calendar").click()
+    expect(cell(page, YESTERDAY + 3 * HOUR)).to_have_attribute("data-state", "failed")
+
+
 def test_sources_without_intervals_have_no_calendar(site: Site, see: OpenPage) -> None:
     page = see(site.at("orders"))
     expect(page.get_by_role("link", name="Timeline")).to_be_visible()
