@@ -8,105 +8,75 @@ import type { ConnectionRow, SourceCard, SupervisorWithVerbs } from "./api/schem
 import type { State } from "./types";
 import { plural } from "./format/text";
 
+/** Return states from the label, the palette and the meaning of each. */
+function statesOf(described: Record<string, [label: string, palette: string, meaning: string]>): Record<string, State> {
+  return Object.fromEntries(
+    Object.entries(described).map(([name, [label, palette, meaning]]) => [name, { label, palette, meaning }]),
+  );
+}
+
 /** the states of a partition, in the order in which they are listed */
-export const STATES: Record<string, State> = {
-  parked: {
-    label: "Parked",
-    palette: "red",
-    meaning: "It failed too often, its data is gone, or a user parked it. Fix the cause, then press Reopen.",
-  },
-  expired: {
-    label: "Lease expired",
-    palette: "orange",
-    meaning: "Its lease expired: the job died, or cannot reach the store. Another job takes it within a round.",
-  },
-  due: {
-    label: "Due",
-    palette: "amber",
-    meaning: "It has reopened. The next job takes it.",
-  },
-  resting: {
-    label: "Resting",
-    palette: "yellow",
-    meaning: "It is closed until its next retry or scan, and continues automatically.",
-  },
-  held: { label: "Held", palette: "cyan", meaning: "A job holds its lease and renews it." },
-  awaiting: {
-    label: "Awaiting",
-    palette: "purple",
-    meaning: "Its job has ended. Its batches await acknowledgment.",
-  },
-  waiting: { label: "Waiting", palette: "gray", meaning: "It is available. The next job takes it." },
-  delayed: { label: "Delayed", palette: "slate", meaning: "It becomes available at a later time." },
-  completed: { label: "Completed", palette: "green", meaning: "All its data is delivered." },
-  unleased: {
-    label: "No lease",
-    palette: "gray",
-    meaning: "It has no lease. It is known only from its parents or children.",
-  },
-};
+export const STATES = statesOf({
+  parked: [
+    "Parked",
+    "red",
+    "It failed too often, its data is gone, or a user parked it. Fix the cause, then press Reopen.",
+  ],
+  expired: [
+    "Lease expired",
+    "orange",
+    "Its lease expired: the job died, or cannot reach the store. Another job takes it within a round.",
+  ],
+  due: ["Due", "amber", "It has reopened. The next job takes it."],
+  resting: ["Resting", "yellow", "It is closed until its next retry or scan, and continues automatically."],
+  held: ["Held", "cyan", "A job holds its lease and renews it."],
+  awaiting: ["Awaiting", "purple", "Its job has ended. Its batches await acknowledgment."],
+  waiting: ["Waiting", "gray", "It is available. The next job takes it."],
+  delayed: ["Delayed", "slate", "It becomes available at a later time."],
+  completed: ["Completed", "green", "All its data is delivered."],
+  unleased: ["No lease", "gray", "It has no lease. It is known only from its parents or children."],
+});
 
-export const SET_STATES: Record<string, State> = {
-  PENDING: { label: "Pending", palette: "purple", meaning: "The batch awaits acknowledgment." },
-  ACKNOWLEDGED: {
-    label: "Acknowledged",
-    palette: "green",
-    meaning: "Every required party has acknowledged the batch.",
-  },
-  REJECTED: { label: "Rejected", palette: "red", meaning: "A party rejected the batch. It is delivered again." },
-  EXPIRED: {
-    label: "Expired",
-    palette: "orange",
-    meaning: "It was not acknowledged in time. The batch is delivered again.",
-  },
-  CANCELLED: {
-    label: "Cancelled",
-    palette: "gray",
-    meaning: "A user cancelled the set. The batch is delivered again.",
-  },
-};
+export const SET_STATES = statesOf({
+  PENDING: ["Pending", "purple", "The batch awaits acknowledgment."],
+  ACKNOWLEDGED: ["Acknowledged", "green", "Every required party has acknowledged the batch."],
+  REJECTED: ["Rejected", "red", "A party rejected the batch. It is delivered again."],
+  EXPIRED: ["Expired", "orange", "It was not acknowledged in time. The batch is delivered again."],
+  CANCELLED: ["Cancelled", "gray", "A user cancelled the set. The batch is delivered again."],
+});
 
-export const JOB_STATES: Record<string, State> = {
-  SUBMITTED: { label: "Submitted", palette: "stone", meaning: "It was submitted to a cluster, and has not started." },
-  STARTING: { label: "Starting", palette: "stone", meaning: "Its Spark session is starting. It reads nothing yet." },
-  RUNNING: { label: "Running", palette: "cyan", meaning: "It holds leases and reads." },
-  ENDED: { label: "Ended", palette: "gray", meaning: "It has reported its result." },
-};
+export const JOB_STATES = statesOf({
+  SUBMITTED: ["Submitted", "stone", "It was submitted to a cluster, and has not started."],
+  STARTING: ["Starting", "stone", "Its Spark session is starting. It reads nothing yet."],
+  RUNNING: ["Running", "cyan", "It holds leases and reads."],
+  ENDED: ["Ended", "gray", "It has reported its result."],
+});
 
-export const SINK_STATES: Record<string, State> = {
-  available: { label: "Available", palette: "green", meaning: "It accepts batches." },
-  unavailable: {
-    label: "Unavailable",
-    palette: "red",
-    meaning:
-      "It is down, or refuses all batches. Its batches wait, while other sinks get theirs. Delivery resumes once you restore it.",
-  },
-};
+export const SINK_STATES = statesOf({
+  available: ["Available", "green", "It accepts batches."],
+  unavailable: [
+    "Unavailable",
+    "red",
+    "It is down, or refuses all batches. Its batches wait, while other sinks get theirs. Delivery resumes once you restore it.",
+  ],
+});
 
 /** how a holding ended */
-export const ENDS: Record<string, State> = {
-  held: { label: "still held", palette: "cyan", meaning: "The owner holds the lease now." },
-  released: { label: "given back", palette: "gray", meaning: "The worker gave the lease back." },
-  completed: { label: "completed", palette: "green", meaning: "All data was delivered." },
-  failed: { label: "failed", palette: "red", meaning: "The work on it failed." },
-  expired: { label: "expired", palette: "orange", meaning: "The lease expired without a renewal." },
-  "taken over": { label: "taken over", palette: "orange", meaning: "Another worker took the partition over." },
-  "handed over": {
-    label: "handed over",
-    palette: "blue",
-    meaning: "The worker handed the partition over to another one.",
-  },
-  closed: { label: "closed", palette: "yellow", meaning: "The partition was closed until a later time." },
-  parked: { label: "parked", palette: "red", meaning: "The partition was parked until a user reopens it." },
-  awaiting: {
-    label: "awaiting acknowledgment",
-    palette: "purple",
-    meaning: "The job ended. Its batches awaited acknowledgment.",
-  },
-  deleted: { label: "deleted", palette: "gray", meaning: "The partition was deleted." },
-  reset: { label: "reset", palette: "purple", meaning: "A user reset the partition." },
-  unknown: { label: "end unknown", palette: "gray", meaning: "The end is not in the history." },
-};
+export const ENDS = statesOf({
+  held: ["still held", "cyan", "The owner holds the lease now."],
+  released: ["given back", "gray", "The worker gave the lease back."],
+  completed: ["completed", "green", "All data was delivered."],
+  failed: ["failed", "red", "The work on it failed."],
+  expired: ["expired", "orange", "The lease expired without a renewal."],
+  "taken over": ["taken over", "orange", "Another worker took the partition over."],
+  "handed over": ["handed over", "blue", "The worker handed the partition over to another one."],
+  closed: ["closed", "yellow", "The partition was closed until a later time."],
+  parked: ["parked", "red", "The partition was parked until a user reopens it."],
+  awaiting: ["awaiting acknowledgment", "purple", "The job ended. Its batches awaited acknowledgment."],
+  deleted: ["deleted", "gray", "The partition was deleted."],
+  reset: ["reset", "purple", "A user reset the partition."],
+  unknown: ["end unknown", "gray", "The end is not in the history."],
+});
 
 /** Return a state by its name; a state that this page does not know is shown by its name. */
 export function stateOf(name: string, states: Record<string, State> = STATES) {
@@ -201,91 +171,68 @@ export function levelRank(card: SourceCard) {
 // Supervisors
 
 /** detailed states of supervisors, those first that need an operator */
-export const SUPERVISOR_STATES: Record<string, State> = {
-  UNABLE_TO_CONNECT_TO_STREAM: {
-    label: "Cannot connect",
-    palette: "red",
-    meaning: "The source has never responded. Check its name, region and connection in the spec.",
-  },
-  LOST_CONTACT_WITH_STREAM: {
-    label: "Lost contact",
-    palette: "red",
-    meaning: "The source has stopped responding. The errors below show why. It recovers automatically.",
-  },
-  UNHEALTHY_SUPERVISOR: {
-    label: "Unhealthy supervisor",
-    palette: "red",
-    meaning: "The last checks of the source failed. The errors below show why. It recovers automatically.",
-  },
-  UNHEALTHY_TASKS: {
-    label: "Unhealthy jobs",
-    palette: "red",
-    meaning: "The last jobs failed one after the other. The errors below show why. It recovers automatically.",
-  },
-  PARTITIONS_PARKED: {
-    label: "Partitions parked",
-    palette: "red",
-    meaning: "No job reads the parked partitions. The errors below name them. Fix the cause, then reopen them.",
-  },
-  NOT_SUPERVISED: {
-    label: "Not supervised",
-    palette: "red",
-    meaning:
-      "It has not been supervised for some minutes. Check that its DAG has a run, and that Airflow's scheduler and triggerer are running.",
-  },
-  DAG_PAUSED: {
-    label: "Suspended",
-    palette: "purple",
-    meaning:
-      "Its DAG is paused. No job is started, and running jobs end after their task duration. Unpause the DAG to resume.",
-  },
-  SUSPENDED: {
-    label: "Suspended",
-    palette: "purple",
-    meaning:
-      "A user suspended the source: its jobs have delivered what they read, and no job is started. Press Resume to continue.",
-  },
-  PENDING: { label: "Pending", palette: "stone", meaning: "It was submitted, and has not checked the source yet." },
-  CONNECTING_TO_STREAM: {
-    label: "Connecting",
-    palette: "blue",
-    meaning: "It is connecting to the source for the first time.",
-  },
-  DISCOVERING_INITIAL_TASKS: {
-    label: "Discovering",
-    palette: "blue",
-    meaning: "It is discovering the first partitions.",
-  },
-  CREATING_TASKS: { label: "Creating jobs", palette: "blue", meaning: "It is starting the first jobs." },
-  RUNNING: { label: "Running", palette: "green", meaning: "It keeps its jobs running." },
-  IDLE: {
-    label: "Idle",
-    palette: "teal",
-    meaning: "Everything is read, and nothing arrives. No job runs until the next record arrives.",
-  },
-  STOPPING: {
-    label: "Stopping",
-    palette: "slate",
-    meaning: "It was terminated. Its jobs deliver what they have read.",
-  },
-  TERMINATED: {
-    label: "Terminated",
-    palette: "gray",
-    meaning: "It was terminated, and no job is left. Submit a spec to continue from its last positions.",
-  },
-};
+export const SUPERVISOR_STATES = statesOf({
+  UNABLE_TO_CONNECT_TO_STREAM: [
+    "Cannot connect",
+    "red",
+    "The source has never responded. Check its name, region and connection in the spec.",
+  ],
+  LOST_CONTACT_WITH_STREAM: [
+    "Lost contact",
+    "red",
+    "The source has stopped responding. The errors below show why. It recovers automatically.",
+  ],
+  UNHEALTHY_SUPERVISOR: [
+    "Unhealthy supervisor",
+    "red",
+    "The last checks of the source failed. The errors below show why. It recovers automatically.",
+  ],
+  UNHEALTHY_TASKS: [
+    "Unhealthy jobs",
+    "red",
+    "The last jobs failed one after the other. The errors below show why. It recovers automatically.",
+  ],
+  PARTITIONS_PARKED: [
+    "Partitions parked",
+    "red",
+    "No job reads the parked partitions. The errors below name them. Fix the cause, then reopen them.",
+  ],
+  NOT_SUPERVISED: [
+    "Not supervised",
+    "red",
+    "It has not been supervised for some minutes. Check that its DAG has a run, and that Airflow's scheduler and triggerer are running.",
+  ],
+  DAG_PAUSED: [
+    "Suspended",
+    "purple",
+    "Its DAG is paused. No job is started, and running jobs end after their task duration. Unpause the DAG to resume.",
+  ],
+  SUSPENDED: [
+    "Suspended",
+    "purple",
+    "A user suspended the source: its jobs have delivered what they read, and no job is started. Press Resume to continue.",
+  ],
+  PENDING: ["Pending", "stone", "It was submitted, and has not checked the source yet."],
+  CONNECTING_TO_STREAM: ["Connecting", "blue", "It is connecting to the source for the first time."],
+  DISCOVERING_INITIAL_TASKS: ["Discovering", "blue", "It is discovering the first partitions."],
+  CREATING_TASKS: ["Creating jobs", "blue", "It is starting the first jobs."],
+  RUNNING: ["Running", "green", "It keeps its jobs running."],
+  IDLE: ["Idle", "teal", "Everything is read, and nothing arrives. No job runs until the next record arrives."],
+  STOPPING: ["Stopping", "slate", "It was terminated. Its jobs deliver what they have read."],
+  TERMINATED: [
+    "Terminated",
+    "gray",
+    "It was terminated, and no job is left. Submit a spec to continue from its last positions.",
+  ],
+});
 
-export const SUPERVISED_JOB_STATES: Record<string, State> = {
-  VANISHED: {
-    label: "Not responding",
-    palette: "orange",
-    meaning: "It did not start in time, or its lease expired. Check its log.",
-  },
-  SUBMITTED: { label: "Submitted", palette: "stone", meaning: "It was submitted to a cluster, and has not started." },
-  STARTING: { label: "Starting", palette: "stone", meaning: "Its Spark session is starting. It reads nothing yet." },
-  RUNNING: { label: "Running", palette: "cyan", meaning: "It reads the source." },
-  ENDING: { label: "Ending", palette: "slate", meaning: "It was requested to end, and delivers what it has read." },
-};
+export const SUPERVISED_JOB_STATES = statesOf({
+  VANISHED: ["Not responding", "orange", "It did not start in time, or its lease expired. Check its log."],
+  SUBMITTED: ["Submitted", "stone", "It was submitted to a cluster, and has not started."],
+  STARTING: ["Starting", "stone", "Its Spark session is starting. It reads nothing yet."],
+  RUNNING: ["Running", "cyan", "It reads the source."],
+  ENDING: ["Ending", "slate", "It was requested to end, and delivers what it has read."],
+});
 
 const ORDER = Object.keys(SUPERVISOR_STATES);
 const UNHEALTHY = ORDER.slice(0, ORDER.indexOf("DAG_PAUSED"));

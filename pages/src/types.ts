@@ -2,7 +2,16 @@
 
 import type { ReactNode } from "react";
 
-import type { HoldingFacts, Hole, PartitionRow, ShardNode, SourceCards, SupervisorList } from "./api/schema";
+import type {
+  ConnectionRow,
+  HoldingFacts,
+  Hole,
+  PartitionRow,
+  ShardNode,
+  SourceCard,
+  SourceCards,
+  SupervisorList,
+} from "./api/schema";
 
 /** The children of a component. */
 export type Content = ReactNode;
@@ -23,6 +32,16 @@ export type Place = { connection: string; source: string; page: string };
 /** Changes parameters of the page's URL. With `keep` the previous URL stays in the browser's history. */
 export type Change = (changes: Record<string, Parameter>, options?: { keep?: boolean }) => void;
 export type Parameter = string | string[] | boolean | null | undefined;
+
+/** What each page of a source gets; `card` and `connection` are null while they are not known. */
+export type PageProps = {
+  place: Place;
+  card: SourceCard | null;
+  connection: ConnectionRow | null;
+  parameters: URLSearchParams;
+  change: Change;
+  search: string;
+};
 
 /** A row of a list of partitions. One that is gone stays as long as no row may move. */
 export type Row = PartitionRow & { isGone?: boolean };

@@ -4,7 +4,6 @@ import { Fragment, useState } from "react";
 import { ActionButtons } from "../actions/ActionButtons";
 import { ReadOnlyNote } from "../actions/ReadOnlyNote";
 import { useLive } from "../api/live";
-import type { ConnectionRow, SourceCard } from "../api/schema";
 import { CopyButton } from "../components/CopyButton";
 import { EmptyState } from "../components/EmptyState";
 import { HeldBy } from "../components/HeldBy";
@@ -15,7 +14,7 @@ import { Shortened } from "../components/Shortened";
 import { countText, plural } from "../format/text";
 import { Sinks } from "../supervisor/Sinks";
 import { SmallTable } from "../table/SmallTable";
-import type { AcknowledgmentSet, Place } from "../types";
+import type { AcknowledgmentSet, PageProps } from "../types";
 import { sourceApi, withParameters } from "../urls";
 import { OpenHandles } from "./OpenHandles";
 import { ReleaseDialog } from "../dialogs";
@@ -23,17 +22,7 @@ import { TimeLeft } from "./TimeLeft";
 import { ACKNOWLEDGE, LIMIT, openHandlesOf, REJECT } from "./release";
 
 /** The page. */
-export function AcknowledgmentsPage({
-  place,
-  card,
-  connection,
-  search,
-}: {
-  place: Place;
-  card: SourceCard | null;
-  connection: ConnectionRow | null;
-  search: string;
-}) {
+export function AcknowledgmentsPage({ place, card, connection, search }: PageProps) {
   const live = useLive<AcknowledgmentSet[]>(
     sourceApi(place.connection, place.source, `acknowledgments?limit=${LIMIT}`),
   );

@@ -4,7 +4,8 @@ import { Chip } from "../components/Chip";
 import { Shortened } from "../components/Shortened";
 import { plural } from "../format/text";
 import type { Row } from "../types";
-import { LISTED } from "./outcomes";
+
+const LISTED = 6;
 
 export function AffectedPartitions({ rows, leftOut }: { rows: Row[]; leftOut: number }) {
   return (

@@ -1,10 +1,17 @@
-import { Button } from "@chakra-ui/react";
+import { Button, Flex, Text } from "@chakra-ui/react";
 
 import type { ActionResult } from "../api/schema";
+import { Chip } from "../components/Chip";
+import { Shortened } from "../components/Shortened";
 import { plural } from "../format/text";
 import { Outcomes } from "./Outcomes";
-import { Result } from "./Result";
-import { OUTCOMES } from "./outcomes";
+
+/** What each outcome means, and its palette. */
+const OUTCOMES: Record<string, [string, string]> = {
+  stale: ["It has changed since you opened the dialog. It was left unchanged", "orange"],
+  refused: ["Refused", "red"],
+  missing: ["It no longer exists", "gray"],
+};
 
 export function Results({ results, done, again }: { results: ActionResult[]; done: string; again: () => void }) {
   const good = results.filter((result) => result.outcome === "done").length;
@@ -28,5 +35,24 @@ export function Results({ results, done, again }: { results: ActionResult[]; don
         </Button>
       )}
     </Outcomes>
+  );
+}
+
+function Result({ result }: { result: ActionResult }) {
+  return (
+    <>
+      <Flex gap={2} align="center" minW={0}>
+        <Shortened text={result.key} tail={28} fontWeight="medium" />
+      </Flex>
+      <Text>{OUTCOMES[result.outcome][0]}.</Text>
+      <Text color="fg.muted">{result.detail}</Text>
+      {result.partition && (
+        <Flex gap={2} align="center" mt={1}>
+          Current state:
+          <Chip state={result.partition.state} size="xs" />
+          {result.partition.owner && <Shortened text={result.partition.owner.name} />}
+        </Flex>
+      )}
+    </>
   );
 }

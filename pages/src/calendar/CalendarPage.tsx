@@ -10,7 +10,7 @@ import { EmptyState } from "../components/EmptyState";
 import { LiveContent } from "../components/LiveContent";
 import { ManualLink } from "../components/ManualLink";
 import { PageLink } from "../components/PageLink";
-import type { Change, Place } from "../types";
+import type { PageProps, Place } from "../types";
 import { pathOf, sourceApi, withParameters } from "../urls";
 import { gridOf, RANGES, rangeOf } from "./cells";
 import { Grid } from "./Grid";
@@ -23,17 +23,7 @@ const EVERY_SECONDS = 10;
 const DAY = 24 * 3600 * 1000;
 
 /** The page. */
-export function CalendarPage({
-  place,
-  parameters,
-  change,
-  card,
-}: {
-  place: Place;
-  parameters: URLSearchParams;
-  change: Change;
-  card: SourceCard | null;
-}) {
+export function CalendarPage({ place, parameters, change, card }: PageProps) {
   const { days, until } = rangeOf(parameters);
   const query = withParameters("", { days: String(days), until });
   const live = useLive<Calendar>(sourceApi(place.connection, place.source, `calendar${query}`), {

@@ -3,10 +3,10 @@ import { useMemo, useState, type KeyboardEvent } from "react";
 
 import { useZone } from "../format/clock";
 import { duration, formatInstant } from "../format/time";
+import { fillOf } from "../states";
 import type { Line, Unit } from "../types";
 import { Legend } from "./Legend";
 import { Plot } from "./Plot";
-import { Sample } from "./Sample";
 import { gapsOf, nearest, within } from "./series";
 
 /** A line chart over time. The values at the pointer, or at the point chosen with the arrow keys, are shown below it. */
@@ -112,5 +112,14 @@ export function Chart({
         </Text>
       </Box>
     </Box>
+  );
+}
+
+/** A short sample of a line. Its dashes distinguish it for users who do not see its colour. */
+function Sample({ line }: { line: Line }) {
+  return (
+    <svg width={22} height={8} aria-hidden>
+      <path d="M0 4H22" fill="none" stroke={fillOf(line.palette)} strokeWidth={2} strokeDasharray={line.dashes} />
+    </svg>
   );
 }

@@ -2,17 +2,7 @@
 
 import { expect, test } from "vitest";
 
-import {
-  aligned,
-  countOverTime,
-  freshnessOverTime,
-  gapsOf,
-  lagOverTime,
-  nearest,
-  rateOverTime,
-  watermarkOverTime,
-  within,
-} from "./series";
+import { aligned, countOverTime, gapsOf, nearest, rateOverTime, secondsOverTime, within } from "./series";
 
 const MINUTE = 60000;
 const at = (minute) => new Date(minute * MINUTE).toISOString();
@@ -23,36 +13,17 @@ const point = (minute, processed, oldest = 0) => ({
   counted: { processed, unparseable: 1 },
 });
 
-test("lag is in seconds, and unknown where nobody knows it", () => {
-  expect(lagOverTime([point(1, 0, 1500), point(2, 0, null)])).toEqual([
-    { at: MINUTE, value: 1.5 },
-    { at: 2 * MINUTE, value: null },
-  ]);
-});
-
-test("freshness is in seconds, and unknown where nothing was delivered", () => {
-  expect(
-    freshnessOverTime([
-      { ...point(1, 0), freshness_ms: 2500 },
-      { ...point(2, 0), freshness_ms: null },
-    ]),
-  ).toEqual([
-    { at: MINUTE, value: 2.5 },
-    { at: 2 * MINUTE, value: null },
-  ]);
-});
-
-test("the watermark is in seconds, and unknown before every partition was read", () => {
-  expect(
-    watermarkOverTime([
-      { ...point(1, 0), watermark_ms: 4000 },
-      { ...point(2, 0), watermark_ms: null },
-    ]),
-  ).toEqual([
-    { at: MINUTE, value: 4 },
-    { at: 2 * MINUTE, value: null },
-  ]);
-});
+for (const name of ["oldest_ms", "freshness_ms", "watermark_ms"])
+  test(`${name} is in seconds, and unknown where nobody knows it`, () => {
+    const points = [
+      { ...point(1, 0), [name]: 1500 },
+      { ...point(2, 0), [name]: null },
+    ];
+    expect(secondsOverTime(points, name)).toEqual([
+      { at: MINUTE, value: 1.5 },
+      { at: 2 * MINUTE, value: null },
+    ]);
+  });
 
 test("a rate is what was counted since the point before, a second", () => {
   const rates = rateOverTime([point(1, 100), point(2, 700), point(4, 700)], ["processed", "unparseable"]);

@@ -14,39 +14,15 @@ export const WINDOWS = { "1h": 60 * MINUTE, "6h": 360 * MINUTE, "24h": 1440 * MI
 const GAP = 11 * MINUTE;
 
 /**
- * Return the lag of a source over time, in seconds.
+ * Return a lag or an age of a source over time, in seconds.
  *
  * @param series the oldest first
  */
-export function lagOverTime(series: LagPoint[]): TimePoint[] {
-  return series.map((point) => ({
-    at: Date.parse(point.at),
-    value: point.oldest_ms === null ? null : point.oldest_ms / 1000,
-  }));
-}
-
-/**
- * Return the freshness of a source's slowest sink over time, in seconds.
- *
- * @param series the oldest first
- */
-export function freshnessOverTime(series: LagPoint[]): TimePoint[] {
-  return series.map((point) => ({
-    at: Date.parse(point.at),
-    value: point.freshness_ms === null ? null : point.freshness_ms / 1000,
-  }));
-}
-
-/**
- * Return how long ago the watermark of a source was, over time, in seconds.
- *
- * @param series the oldest first
- */
-export function watermarkOverTime(series: LagPoint[]): TimePoint[] {
-  return series.map((point) => ({
-    at: Date.parse(point.at),
-    value: point.watermark_ms === null ? null : point.watermark_ms / 1000,
-  }));
+export function secondsOverTime(series: LagPoint[], name: "oldest_ms" | "freshness_ms" | "watermark_ms"): TimePoint[] {
+  return series.map((point) => {
+    const milliseconds = point[name];
+    return { at: Date.parse(point.at), value: milliseconds === null ? null : milliseconds / 1000 };
+  });
 }
 
 /**

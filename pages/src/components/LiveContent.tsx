@@ -1,8 +1,6 @@
-import { Button } from "@chakra-ui/react";
-
-import { logIn } from "../api/request";
 import type { Content, Refreshed } from "../types";
 import { Loading } from "./Loading";
+import { ProblemButton } from "./ProblemButton";
 import { ProblemPage } from "./ProblemPage";
 import { ProblemPart } from "./ProblemPart";
 import { RetryCountdown } from "./RetryCountdown";
@@ -42,15 +40,7 @@ export function LiveContent<Body>({
     const text = [words.text, " ", words.isRetried && <RetryCountdown key="again" nextAt={nextAt} />];
     return (
       <ProblemPart {...words} text={text} kind={problem.kind}>
-        {problem.kind === "session" ? (
-          <Button size="xs" onClick={logIn} colorPalette="brand">
-            Log in again
-          </Button>
-        ) : (
-          <Button size="xs" variant="outline" onClick={refresh}>
-            Retry now
-          </Button>
-        )}
+        <ProblemButton problem={problem} refresh={refresh} size="xs" />
       </ProblemPart>
     );
   }

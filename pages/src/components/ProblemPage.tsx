@@ -1,9 +1,9 @@
-import { Button, Text } from "@chakra-ui/react";
+import { Text } from "@chakra-ui/react";
 
-import { logIn } from "../api/request";
 import type { ProblemLike } from "../types";
 import { EmptyState } from "./EmptyState";
 import { ManualLink } from "./ManualLink";
+import { ProblemButton } from "./ProblemButton";
 import { RetryCountdown } from "./RetryCountdown";
 import { descriptionOf } from "./problemText";
 
@@ -28,17 +28,7 @@ export function ProblemPage({
         </Text>
       )}
       {words.topic && <ManualLink topic={words.topic} />}
-      {problem.kind === "session" ? (
-        <Button size="sm" onClick={logIn} colorPalette="brand">
-          Log in again
-        </Button>
-      ) : (
-        refresh && (
-          <Button size="sm" variant="outline" onClick={refresh}>
-            Retry now
-          </Button>
-        )
-      )}
+      <ProblemButton problem={problem} refresh={refresh} size="sm" />
     </EmptyState>
   );
 }

@@ -1,9 +1,9 @@
-import { Alert, Button } from "@chakra-ui/react";
+import { Alert } from "@chakra-ui/react";
 
-import { logIn } from "../api/request";
 import type { ProblemLike } from "../types";
 import { Icon } from "./Icon";
 import { ManualLink } from "./ManualLink";
+import { ProblemButton } from "./ProblemButton";
 import { RetryCountdown } from "./RetryCountdown";
 import { descriptionOf } from "./problemText";
 
@@ -46,17 +46,7 @@ export function StaleNote({
         </Alert.Description>
       </Alert.Content>
       {words.topic && <ManualLink topic={words.topic} />}
-      {problem.kind === "session" ? (
-        <Button size="xs" variant="outline" onClick={logIn}>
-          Log in again
-        </Button>
-      ) : (
-        refresh && (
-          <Button size="xs" variant="outline" onClick={refresh}>
-            Retry now
-          </Button>
-        )
-      )}
+      <ProblemButton problem={problem} refresh={refresh} size="xs" />
     </Alert.Root>
   );
 }

@@ -1,14 +1,17 @@
 /** The size of elements on the screen. */
 
-import { useLayoutEffect, useState } from "react";
+import { useCallback, useLayoutEffect, useRef, useState, type RefObject } from "react";
+
+type Size = { width: number; height: number };
 
 /**
  * Return the current size of an element, in pixels.
  *
- * @returns the size, and a `ref`
+ * @returns the size, the `ref` to give to the element, and the element
  */
-export function useSize(): [{ width: number; height: number }, (element: Element | null) => void] {
-  const [element, setElement] = useState<Element | null>(null);
+export function useSize(): [Size, (element: HTMLElement | null) => void, RefObject<HTMLElement | null>] {
+  const [element, setElement] = useState<HTMLElement | null>(null);
+  const current = useRef<HTMLElement>(null);
   const [size, setSize] = useState({ width: 0, height: 0 });
   useLayoutEffect(() => {
     if (element === null) return undefined;
@@ -21,5 +24,9 @@ export function useSize(): [{ width: number; height: number }, (element: Element
     observer.observe(element);
     return () => observer.disconnect();
   }, [element]);
-  return [size, setElement];
+  const attach = useCallback((attached: HTMLElement | null) => {
+    current.current = attached;
+    setElement(attached);
+  }, []);
+  return [size, attach, current];
 }

@@ -116,6 +116,11 @@ export function longestLeaseText(lease: OldestLease | null) {
   return `${lease.is_longest ? "" : "at least "}${duration(lease.held_for, { short: true })}`;
 }
 
+/** Return how long something has waited as text. */
+export function waitText(seconds: number | null) {
+  return seconds === null ? "–" : duration(seconds, { short: true });
+}
+
 /** Return a lag as text. A lag below one second is shown as 0. */
 export function lagText(seconds: number | null) {
   if (seconds === null || seconds === undefined) return "–";

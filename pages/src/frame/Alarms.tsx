@@ -1,11 +1,9 @@
-import { Button, Flex, Stack } from "@chakra-ui/react";
+import { Box, Button, Flex, Stack, Text } from "@chakra-ui/react";
 import { useState } from "react";
 
 import type { SourceCard } from "../api/schema";
 import type { Place } from "../types";
 import { AlarmLine } from "./AlarmLine";
-import { More } from "./More";
-import { NoAlarm } from "./NoAlarm";
 import { Suspended } from "./Suspended";
 import { FOLDED, FOLDED_HEIGHT } from "./shared";
 
@@ -39,7 +37,12 @@ export function Alarms({ card, place }: { card: SourceCard | null; place: Place 
       h={isFolded ? FOLDED_HEIGHT : undefined}
     >
       <Stack gap={1} flex={1} minW={0} css={isFolded ? FOLDED : undefined}>
-        {lines.length > 0 ? (isFolded ? lines[0] : lines) : card !== null && <NoAlarm />}
+        {isFolded ? lines[0] : lines}
+        {lines.length === 0 && card !== null && (
+          <Text fontSize="sm" color="fg.muted" px={2} py={1} data-no-alarm>
+            No alarms
+          </Text>
+        )}
       </Stack>
       {lines.length > 0 && (
         <Button
@@ -55,5 +58,19 @@ export function Alarms({ card, place }: { card: SourceCard | null; place: Place 
         </Button>
       )}
     </Flex>
+  );
+}
+
+/** The number of other lines, shorter on a phone. */
+function More({ count }: { count: number }) {
+  return (
+    <>
+      <Box as="span" hideBelow="md">
+        {`and ${count} more`}
+      </Box>
+      <Box as="span" hideFrom="md">
+        {`+${count}`}
+      </Box>
+    </>
   );
 }

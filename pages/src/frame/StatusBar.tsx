@@ -2,7 +2,7 @@ import { Box, Flex } from "@chakra-ui/react";
 
 import type { SourceCard } from "../api/schema";
 import { plural } from "../format/text";
-import { segmentsOf } from "../states";
+import { fillOf, segmentsOf } from "../states";
 
 /** The status bar of a source: the number of partitions in each state. */
 export function StatusBar({ card, height = "10px" }: { card: SourceCard; height?: string }) {
@@ -19,7 +19,7 @@ export function StatusBar({ card, height = "10px" }: { card: SourceCard; height?
           style={{
             flexGrow: each.count,
             flexBasis: 0,
-            background: `var(--chakra-colors-${each.palette}-${each.palette === "gray" ? "500" : "solid"})`,
+            background: fillOf(each.palette),
           }}
         />
       ))}

@@ -5,14 +5,14 @@ import { Link as RouterLink } from "react-router-dom";
 import type { SourceCard } from "../api/schema";
 import { CompleteUntil } from "../components/CompleteUntil";
 import { Statistic } from "../components/Statistic";
+import { useNow } from "../format/clock";
 import { countText, rateText } from "../format/text";
-import { duration, lagText, longestLeaseText } from "../format/time";
+import { duration, lagText, longestLeaseText, secondsUntil, waitText } from "../format/time";
 import { AlarmLine } from "../frame/AlarmLine";
 import { PartialBadge } from "../frame/PartialBadge";
 import { StatusBar } from "../frame/StatusBar";
 import { worstLevel } from "../states";
 import { pathOf } from "../urls";
-import { ExpiresIn } from "./ExpiresIn";
 import { Legend } from "./Legend";
 import { Trend } from "./Trend";
 
@@ -99,9 +99,7 @@ export const Card = memo(function Card({ card }: { card: SourceCard }) {
         </Statistic>
         <Statistic name="Throughput">{rateText(card.throughput)}</Statistic>
         <Statistic name="Workers">{countText(card.workers)}</Statistic>
-        <Statistic name="Longest wait">
-          {card.oldest_waiting_seconds === null ? "–" : duration(card.oldest_waiting_seconds, { short: true })}
-        </Statistic>
+        <Statistic name="Longest wait">{waitText(card.oldest_waiting_seconds)}</Statistic>
         <Statistic name="Longest lease">{longestLeaseText(card.oldest_lease)}</Statistic>
         <Statistic name="Pending batches">{countText(card.pending_sets)}</Statistic>
       </Grid>
@@ -114,3 +112,8 @@ export const Card = memo(function Card({ card }: { card: SourceCard }) {
     </LinkBox>
   );
 });
+
+function ExpiresIn({ instant }: { instant: string }) {
+  const left = secondsUntil(instant, useNow());
+  return left > 0 ? `the next expires in ${duration(left, { short: true })}` : "the next one is overdue";
+}

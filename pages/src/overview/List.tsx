@@ -6,9 +6,12 @@ import { countText, rateText, roughText } from "../format/text";
 import { lagOf } from "../supervisor/records";
 import { displayStateOf } from "../states";
 import { SmallTable } from "../table/SmallTable";
+import { numberColumn } from "../table/numberColumn";
 import { dagPath, pathOf } from "../urls";
 import { StateCell } from "./StateCell";
 import type { OverviewChoices } from "./choices";
+
+const number = numberColumn<SupervisorWithVerbs>;
 
 export function List({
   connection,
@@ -72,44 +75,27 @@ export function List({
               : countText(running);
           },
         },
-        {
-          name: "lag",
-          title: "Lag",
-          align: "end",
-          value: (status) => status.lag.oldest_ms,
-          cell: (status) => lagOf(status.lag.oldest_ms),
-        },
-        {
-          name: "records",
-          title: "Records, 5 min",
-          align: "end",
-          value: (status) => status.stats.rates["5m"]?.processed,
-          cell: (status) => `${roughText(Math.round(status.stats.rates["5m"]?.processed ?? 0))}/s`,
-        },
-        {
-          name: "bytes",
-          title: "Bytes, 5 min",
-          align: "end",
-          value: (status) => status.stats.rates["5m"]?.processed_bytes,
-          cell: (status) => rateText(status.stats.rates["5m"]?.processed_bytes ?? 0),
-        },
-        {
-          name: "partitions",
-          title: "Partitions",
-          align: "end",
-          value: (status) => status.partitions.open,
-          cell: (status) => countText(status.partitions.open),
-        },
-        {
-          name: "spec",
-          title: "Spec",
-          align: "end",
-          value: (status) => status.spec_version,
-          cell: (status) => `version ${status.spec_version}`,
-        },
+        number("lag", "Lag", (status) => status.lag.oldest_ms, lagOf),
+        number("records", "Records, 5 min", (status) => status.stats.rates["5m"]?.processed, perSecond),
+        number("bytes", "Bytes, 5 min", (status) => status.stats.rates["5m"]?.processed_bytes, bytesPerSecond),
+        number("partitions", "Partitions", (status) => status.partitions.open, countText),
+        number(
+          "spec",
+          "Spec",
+          (status) => status.spec_version,
+          (version) => `version ${version}`,
+        ),
       ]}
     />
   );
+}
+
+function perSecond(records: number | null) {
+  return `${roughText(Math.round(records ?? 0))}/s`;
+}
+
+function bytesPerSecond(rate: number | null) {
+  return rateText(rate ?? 0);
 }
 
 function runningJobs(status: SupervisorWithVerbs) {

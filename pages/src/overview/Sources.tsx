@@ -1,9 +1,12 @@
 /** The sources of a connection, those first that need an operator. */
 
+import { Grid } from "@chakra-ui/react";
+
 import type { SourceCard } from "../api/schema";
 import { EmptyState } from "../components/EmptyState";
 import { byUrgency } from "../states";
-import { Cards } from "./Cards";
+import { useStillOrder } from "../table/useStillOrder";
+import { Card } from "./Card";
 import { SourcesTable } from "./SourcesTable";
 import type { OverviewChoices } from "./choices";
 
@@ -34,5 +37,17 @@ export function Sources({
     <SourcesTable connection={connection} cards={found} choices={choices} />
   ) : (
     <Cards cards={found} />
+  );
+}
+
+/** The cards of sources, in their order. */
+function Cards({ cards }: { cards: SourceCard[] }) {
+  const { things, pointing } = useStillOrder(cards, (card) => card.source);
+  return (
+    <Grid templateColumns="repeat(auto-fill, minmax(min(100%, 340px), 1fr))" gap={4} {...pointing}>
+      {things.map((card) => (
+        <Card key={card.source} card={card} />
+      ))}
+    </Grid>
   );
 }

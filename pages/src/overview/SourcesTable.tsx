@@ -4,13 +4,16 @@ import type { SourceCard } from "../api/schema";
 import { CompleteUntil } from "../components/CompleteUntil";
 import { PageLink } from "../components/PageLink";
 import { countText, rateText } from "../format/text";
-import { duration, lagText } from "../format/time";
+import { lagText, waitText } from "../format/time";
 import { PartialBadge } from "../frame/PartialBadge";
 import { levelRank } from "../states";
 import { SmallTable } from "../table/SmallTable";
+import { numberColumn } from "../table/numberColumn";
 import { pathOf } from "../urls";
 import { WorstState } from "./WorstState";
 import type { OverviewChoices } from "./choices";
+
+const number = numberColumn<SourceCard>;
 
 /** Sources in a compact table, one row each. */
 export function SourcesTable({
@@ -70,7 +73,7 @@ export function SourcesTable({
           value: (card) => -levelRank(card),
           cell: (card) => <WorstState card={card} />,
         },
-        { name: "lag", title: "Lag", align: "end", value: (card) => card.lag, cell: (card) => lagText(card.lag) },
+        number("lag", "Lag", (card) => card.lag, lagText),
         {
           name: "complete",
           title: "Complete until",
@@ -78,35 +81,10 @@ export function SourcesTable({
           value: completeAge,
           cell: (card) => <CompleteUntil watermark={card.watermark} />,
         },
-        {
-          name: "throughput",
-          title: "Throughput",
-          align: "end",
-          value: (card) => card.throughput,
-          cell: (card) => rateText(card.throughput),
-        },
-        {
-          name: "workers",
-          title: "Workers",
-          align: "end",
-          value: (card) => card.workers,
-          cell: (card) => countText(card.workers),
-        },
-        {
-          name: "pending",
-          title: "Pending",
-          align: "end",
-          value: (card) => card.pending_sets,
-          cell: (card) => countText(card.pending_sets),
-        },
-        {
-          name: "wait",
-          title: "Longest wait",
-          align: "end",
-          value: (card) => card.oldest_waiting_seconds,
-          cell: (card) =>
-            card.oldest_waiting_seconds === null ? "–" : duration(card.oldest_waiting_seconds, { short: true }),
-        },
+        number("throughput", "Throughput", (card) => card.throughput, rateText),
+        number("workers", "Workers", (card) => card.workers, countText),
+        number("pending", "Pending", (card) => card.pending_sets, countText),
+        number("wait", "Longest wait", (card) => card.oldest_waiting_seconds, waitText),
       ]}
     />
   );

@@ -4,7 +4,9 @@ import type { TransitionFacts } from "../api/schema";
 import { Dot } from "../components/Dot";
 import { Instant } from "../components/Instant";
 import { Owner } from "../components/Owner";
-import { paletteOf } from "./paletteOf";
+
+const PALETTES_OF_KINDS: Record<string, string> = { failed: "red", "taken over": "orange" };
+const PALETTES_OF_STATUSES: Record<string, string> = { ASSIGNED: "cyan", COMPLETED: "green", CLOSED: "yellow" };
 
 /** The history of a partition, the latest transition first. */
 export function History({ transitions, isKept }: { transitions: TransitionFacts[]; isKept: boolean }) {
@@ -60,4 +62,8 @@ export function History({ transitions, isKept }: { transitions: TransitionFacts[
       })}
     </Box>
   );
+}
+
+function paletteOf({ kind, status }: TransitionFacts) {
+  return PALETTES_OF_KINDS[kind] ?? PALETTES_OF_STATUSES[status ?? ""] ?? "gray";
 }

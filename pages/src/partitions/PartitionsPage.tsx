@@ -6,7 +6,6 @@ import { useCallback, useMemo, useState } from "react";
 
 import { ActionDialog } from "../dialogs";
 import { PartitionActionButtons } from "../actions/PartitionActionButtons";
-import type { ConnectionRow, SourceCard } from "../api/schema";
 import { EmptyState } from "../components/EmptyState";
 import { Loading } from "../components/Loading";
 import { ProblemPage } from "../components/ProblemPage";
@@ -14,7 +13,7 @@ import { StaleNote } from "../components/StaleNote";
 import { countText, plural } from "../format/text";
 import { RowsTable } from "../table/RowsTable";
 import { features, type RowOf } from "../table/features";
-import type { Change, Place, Row } from "../types";
+import type { PageProps, Row } from "../types";
 import { Filters } from "./Filters";
 import { NarrowRow } from "./NarrowRow";
 import { columnsOf } from "./columns";
@@ -26,19 +25,7 @@ const NARROW_ROW = 84;
 const NARROW_BELOW = 760;
 
 /** The page. */
-export function PartitionsPage({
-  place,
-  card,
-  connection,
-  parameters,
-  change,
-}: {
-  place: Place;
-  card: SourceCard | null;
-  connection: ConnectionRow | null;
-  parameters: URLSearchParams;
-  change: Change;
-}) {
+export function PartitionsPage({ place, card, connection, parameters, change }: PageProps) {
   const query = queryOf(parameters);
   const list = usePartitions(place, query);
   const [selected, setSelected] = useState<ReadonlyMap<string, Row>>(new Map());

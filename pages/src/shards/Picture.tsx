@@ -29,8 +29,7 @@ export function Picture({
   onOpen: (box: ShardBox) => void;
   label: string;
 }) {
-  const [size, measure] = useSize();
-  const scroller = useRef<HTMLElement>(null);
+  const [size, attach, scroller] = useSize();
   const [{ top, left }, setPlace] = useState({ top: 0, left: 0 });
   const [pointed, setPointed] = useState<string | null>(null);
   const [activeId, setActiveId] = useState<string | null>(null);
@@ -42,13 +41,6 @@ export function Picture({
   const isTall = height > inSight * 1.05;
   const column = Math.max(size.width < 560 ? NARROW_COLUMN : WIDE_COLUMN, (size.width - 2) / Math.max(1, generations));
   const width = generations * column;
-  const attach = useCallback(
-    (element: HTMLElement | null) => {
-      scroller.current = element;
-      measure(element);
-    },
-    [measure],
-  );
 
   // The middle stays in the middle when the zoom changes.
   const before = useRef(height);
@@ -59,7 +51,7 @@ export function Picture({
     before.current = height;
     element.scrollTop = middle * height - inSight / 2;
     setPlace({ top: element.scrollTop, left: element.scrollLeft });
-  }, [height, inSight]);
+  }, [height, inSight, scroller]);
 
   const isMeasured = size.width > 0;
   // It opens on a problem. The user may scroll from there.
@@ -72,13 +64,13 @@ export function Picture({
     if (trouble === null) return;
     element.scrollTop = ((trouble.top + trouble.bottom) / 2) * height - inSight / 2;
     setPlace({ top: element.scrollTop, left: element.scrollLeft });
-  }, [isMeasured, shownLayout, height, inSight]);
+  }, [isMeasured, shownLayout, height, inSight, scroller]);
 
   // The right edge is now. It stays visible while generations are added.
   const isAtNow = useRef(true);
   useLayoutEffect(() => {
     if (isMeasured && isAtNow.current && scroller.current !== null) scroller.current.scrollLeft = width;
-  }, [isMeasured, width]);
+  }, [isMeasured, width, scroller]);
 
   const wanted = find.trim().toLowerCase();
   const found = useMemo(

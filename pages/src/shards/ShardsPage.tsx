@@ -2,22 +2,12 @@ import { useLive } from "../api/live";
 import type { ShardTrees, StreamTree } from "../api/schema";
 import { EmptyState } from "../components/EmptyState";
 import { LiveContent } from "../components/LiveContent";
-import type { Change, Place } from "../types";
+import type { PageProps } from "../types";
 import { sourceApi } from "../urls";
 import { Stream } from "./Stream";
 
 /** The page. */
-export function ShardsPage({
-  place,
-  parameters,
-  change,
-  search,
-}: {
-  place: Place;
-  parameters: URLSearchParams;
-  change: Change;
-  search: string;
-}) {
+export function ShardsPage({ place, parameters, change, search }: PageProps) {
   const live = useLive<ShardTrees>(sourceApi(place.connection, place.source, "shards"));
   return (
     <LiveContent live={live} what="shards" connection={place.connection} rows={8}>

@@ -1,11 +1,9 @@
-import { Box, Flex, NativeSelect } from "@chakra-ui/react";
+import { Box, Flex, NativeSelect, Span } from "@chakra-ui/react";
 import { useMemo } from "react";
 
 import type { SpecFacts } from "../api/schema";
 import { plural } from "../format/text";
-import { SmallTable } from "../table/SmallTable";
-import { PHONE_WIDTH } from "../table/limits";
-import { Value } from "./Value";
+import { PHONE_WIDTH, SmallTable } from "../table/SmallTable";
 import { changesBetween } from "./specChanges";
 
 /** The differences of two versions, one row for each field. */
@@ -66,5 +64,19 @@ export function Changes({
         />
       )}
     </Box>
+  );
+}
+
+function Value({ text, isStrong = false }: { text: string | null; isStrong?: boolean }) {
+  if (text === null)
+    return (
+      <Span color="fg.muted" fontSize="xs">
+        not set
+      </Span>
+    );
+  return (
+    <Span fontFamily="mono" fontSize="xs" overflowWrap="anywhere" fontWeight={isStrong ? "semibold" : undefined}>
+      {text}
+    </Span>
   );
 }

@@ -7,8 +7,7 @@ import { Section } from "../components/Section";
 import { Shortened } from "../components/Shortened";
 import { plural } from "../format/text";
 import { byLag } from "../states";
-import { SmallTable } from "../table/SmallTable";
-import { PHONE_WIDTH } from "../table/limits";
+import { PHONE_WIDTH, SmallTable } from "../table/SmallTable";
 import { withParameters } from "../urls";
 import { lagOf } from "./records";
 

@@ -5,7 +5,7 @@ import type { SupervisorWithVerbs } from "../api/schema";
 import { Chart } from "../chart/Chart";
 import { Choice } from "../chart/Choice";
 import { ViewChoice } from "../chart/ViewChoice";
-import { freshnessOverTime, lagOverTime, rateOverTime, watermarkOverTime, WINDOWS } from "../chart/series";
+import { rateOverTime, secondsOverTime, WINDOWS } from "../chart/series";
 import { Section } from "../components/Section";
 import { rateText } from "../format/text";
 import { lagText } from "../format/time";
@@ -31,9 +31,9 @@ export function OverTime({
   const series = status.lag_series;
   const lines = useMemo(
     () => ({
-      lag: lagOverTime(series),
-      freshness: freshnessOverTime(series),
-      watermark: watermarkOverTime(series),
+      lag: secondsOverTime(series, "oldest_ms"),
+      freshness: secondsOverTime(series, "freshness_ms"),
+      watermark: secondsOverTime(series, "watermark_ms"),
       records: rateOverTime(series, ["processed"]),
       bytes: rateOverTime(series, ["processed_bytes"]),
       bad: BAD_RECORDS.map(([field, label, palette, dashes]) => ({

@@ -10,8 +10,7 @@ import { Section } from "../components/Section";
 import { countText } from "../format/text";
 import { freshnessText } from "../format/time";
 import { SINK_STATES } from "../states";
-import { SmallTable } from "../table/SmallTable";
-import { PHONE_WIDTH } from "../table/limits";
+import { PHONE_WIDTH, SmallTable } from "../table/SmallTable";
 
 const FRESHNESS =
   "Within this age, half and 95 % of the records became visible in the sink. The age is the time since their arrival at " +

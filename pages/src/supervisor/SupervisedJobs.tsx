@@ -84,12 +84,7 @@ export function SupervisedJobs({ status, place }: { status: SupervisorWithVerbs;
               ),
             },
             { name: "partitions", title: "Partitions", align: "end", cell: (job) => countText(job.partitions) },
-            {
-              name: "slots",
-              title: "Slots",
-              align: "end",
-              cell: (job) => (job.slots === null ? "–" : countText(job.slots)),
-            },
+            { name: "slots", title: "Slots", align: "end", cell: (job) => countText(job.slots) },
             { name: "lag", title: "Lag", align: "end", cell: (job) => lagOf(job.lag_ms) },
             {
               name: "since",

@@ -3,11 +3,11 @@
 import { Stack } from "@chakra-ui/react";
 
 import { useLive } from "../api/live";
-import type { ConnectionRow, SpecHistory, SupervisorWithVerbs } from "../api/schema";
+import type { SpecHistory, SupervisorWithVerbs } from "../api/schema";
 import { EmptyState } from "../components/EmptyState";
 import { LiveContent } from "../components/LiveContent";
 import { displayStateOf } from "../states";
-import type { Change, Place } from "../types";
+import type { PageProps } from "../types";
 import { sourceApi } from "../urls";
 import { Errors } from "./Errors";
 import { LagOfShards } from "./LagOfShards";
@@ -21,19 +21,7 @@ import { TaskCount } from "./TaskCount";
 import { VerbButtons } from "./VerbButtons";
 
 /** The page. */
-export function SupervisorPage({
-  place,
-  connection,
-  parameters,
-  change,
-  search,
-}: {
-  place: Place;
-  connection: ConnectionRow | null;
-  parameters: URLSearchParams;
-  change: Change;
-  search: string;
-}) {
+export function SupervisorPage({ place, connection, parameters, change, search }: PageProps) {
   const live = useLive<SupervisorWithVerbs>(sourceApi(place.connection, place.source, "supervisor"));
   const spec = useLive<SpecHistory>(sourceApi(place.connection, place.source, "supervisor/history"), { every: 10 });
   const ruling = spec.response?.versions.find((each) => each.spec !== null)?.spec;

@@ -7,8 +7,7 @@ import { countOverTime } from "../chart/series";
 import { Instant } from "../components/Instant";
 import { Section } from "../components/Section";
 import { plural } from "../format/text";
-import { SmallTable } from "../table/SmallTable";
-import { PHONE_WIDTH } from "../table/limits";
+import { PHONE_WIDTH, SmallTable } from "../table/SmallTable";
 import { useWindow } from "./rates";
 
 /** The number of jobs that the supervisor wants: over time, and each change with its reason. */

@@ -2,7 +2,14 @@ import { Badge, chakra, Flex, Strong, Text } from "@chakra-ui/react";
 
 import type { SpecFacts } from "../api/schema";
 import { Instant } from "../components/Instant";
-import { CONSEQUENCES } from "./consequences";
+
+/** The consequences of a change of the spec. */
+const CONSEQUENCES: Record<string, string> = {
+  NONE: "Nothing changed",
+  COSMETIC: "Jobs continued: only descriptions changed",
+  SUPERVISION: "Jobs continued: only the supervisor uses the change",
+  JOBS: "Jobs handed over to new jobs of this version",
+};
 
 export function VersionButton({
   version,

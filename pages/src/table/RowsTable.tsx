@@ -8,7 +8,7 @@
 
 import { Box, Grid } from "@chakra-ui/react";
 import { flexRender } from "@tanstack/react-table";
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent } from "react";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent } from "react";
 import { flushSync } from "react-dom";
 
 import { useSize } from "../components/useSize";
@@ -86,20 +86,12 @@ export function RowsTable({
   isBusy: boolean;
   end: Content;
 }) {
-  const [size, measure] = useSize();
-  const scroller = useRef<HTMLElement>(null);
+  const [size, attach, scroller] = useSize();
   const [focused, setFocused] = useState<string | null>(null);
   const isNarrow = size.width > 0 && size.width < narrowBelow;
   const rowHeight = isNarrow ? narrowHeight : wideHeight;
   const { rows } = table.getRowModel();
   const keys = useMemo(() => rows.map((row) => row.id), [rows]);
-  const attach = useCallback(
-    (element: HTMLElement | null) => {
-      scroller.current = element;
-      measure(element);
-    },
-    [measure],
-  );
   const focusedAt = focused === null ? -1 : keys.indexOf(focused);
   const list = useRowWindow({ scroller, keys, rowHeight, head: HEAD, kept: focusedAt });
   const drawn = list.getVirtualItems();

@@ -8,7 +8,11 @@ import { Cards } from "./Cards";
 import { SortChoice } from "./SortChoice";
 import { Wide } from "./Wide";
 import { features, type Features } from "./features";
-import { SHOWN } from "./limits";
+
+const SHOWN = 100;
+
+/** In pixels: tables with few columns stay tables down to this width. */
+export const PHONE_WIDTH = 520;
 import { useStillOrder } from "./useStillOrder";
 
 /**

@@ -1,5 +1,5 @@
 import { Box, Flex } from "@chakra-ui/react";
-import { useCallback, useMemo, useRef, useState, type KeyboardEvent } from "react";
+import { useCallback, useMemo, useState, type KeyboardEvent } from "react";
 import { flushSync } from "react-dom";
 
 import type { Timeline } from "../api/schema";
@@ -15,17 +15,9 @@ import { barsOf, ticksOf } from "./layout";
 /** @param props the API's response for the timeline */
 export function Chart({ response, onOpen }: { response: Timeline; onOpen: (key: string) => void }) {
   const zone = useZone();
-  const [size, measure] = useSize();
-  const scroller = useRef<HTMLElement>(null);
+  const [size, attach, scroller] = useSize();
   const [pointed, setPointed] = useState<string | null>(null);
   const [active, setActive] = useState("0 0");
-  const attach = useCallback(
-    (element: HTMLElement | null) => {
-      scroller.current = element;
-      measure(element);
-    },
-    [measure],
-  );
   const isNarrow = size.width < 640;
   const laneHeight = isNarrow ? 46 : 28;
   const labelWidth = isNarrow ? 0 : LABEL;

@@ -13,24 +13,14 @@ import { useZone } from "../format/clock";
 import { plural } from "../format/text";
 import { formatInstant } from "../format/time";
 import { ENDS } from "../states";
-import type { Change, Place } from "../types";
+import type { PageProps } from "../types";
 import { Chart } from "./Chart";
 import { ListView } from "./ListView";
 import { windowOf, WINDOWS } from "./layout";
 import { useWindow } from "./useWindow";
 
 /** The page. */
-export function TimelinePage({
-  place,
-  parameters,
-  change,
-  search,
-}: {
-  place: Place;
-  parameters: URLSearchParams;
-  change: Change;
-  search: string;
-}) {
+export function TimelinePage({ place, parameters, change, search }: PageProps) {
   const zone = useZone();
   const window = windowOf(parameters, clock.now());
   const live = useWindow(place, parameters, window.isLive);

@@ -11,14 +11,13 @@ import { PageLink } from "../components/PageLink";
 import { RelativeTime } from "../components/RelativeTime";
 import { countText, plural } from "../format/text";
 import { SmallTable } from "../table/SmallTable";
-import type { Place } from "../types";
+import type { PageProps } from "../types";
 import { pathOf, sourceApi, withParameters } from "../urls";
 import { Job } from "./Job";
 import { LifeStatus } from "./LifeStatus";
-import { leasesOf } from "./leases";
 
 /** The page. */
-export function WorkersPage({ place }: { place: Place }) {
+export function WorkersPage({ place }: PageProps) {
   const live = useLive<WorkerList>(sourceApi(place.connection, place.source, "workers"));
   return (
     <Box minW={0}>
@@ -77,7 +76,7 @@ export function WorkersPage({ place }: { place: Place }) {
                     name: "slots",
                     title: "Slots",
                     align: "end",
-                    cell: (worker) => (worker.slots === null ? "–" : countText(worker.slots)),
+                    cell: (worker) => countText(worker.slots),
                   },
                   { name: "started", title: "Started", cell: (worker) => <RelativeTime instant={worker.started_at} /> },
                   { name: "job", title: "Spark job", cell: (worker) => <Job job={worker.job} /> },
@@ -89,4 +88,9 @@ export function WorkersPage({ place }: { place: Place }) {
       </LiveContent>
     </Box>
   );
+}
+
+/** Return the number of leases of a worker, and its limit if it has one. */
+function leasesOf({ leases, max_leases: limit }: WorkerRow) {
+  return limit === null ? countText(leases) : `${countText(leases)} of ${countText(limit)}`;
 }
