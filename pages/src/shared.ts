@@ -21,7 +21,6 @@ import "./components/Statistic";
 import "./components/useTypedText";
 import "./partitions/Progress";
 import "./partitions/Time";
-import "./supervisor/auditText";
 import "./supervisor/records";
 import "./supervisor/specChanges";
 import "./supervisor/verbs";
