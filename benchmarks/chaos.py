@@ -45,6 +45,7 @@ import pyarrow.dataset as ds
 from airflow_provider_coordination.audit.report import SinkAudit
 from airflow_provider_coordination.audit.source_audit import audit_source
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.spark.sink_settings import PARQUET, SinkSettings
@@ -68,6 +69,8 @@ EVENTS_A_RECORD, RECORDS_A_PUT = 100, 50
 KEYS = 1000
 SCHEMA = "id BIGINT NOT NULL, key STRING, at TIMESTAMP, text STRING"
 LEASE_SECONDS = 20.0
+RETRIES = RetryPolicy(first_delay=timedelta(seconds=2), max_delay=timedelta(seconds=10), max_closed_count=10**6)
+"""By default, a partition whose tries are killed again and again would wait for up to an hour."""
 FEWEST_SHARDS, MOST_SHARDS = 6, 12
 RESHARD_EVERY_SECONDS = 30.0
 AWAY_SECONDS = (2.0, 15.0)
@@ -391,6 +394,7 @@ def run(size: Size) -> dict[str, Any]:
             "master": MASTER,
             "safety_margin": timedelta(seconds=2),
             "handover_timeout": 10.0,
+            "retry_policy": RETRIES,
             "shard_sync_interval": 5.0,
             "expires_at": datetime.now(UTC) + timedelta(hours=12),
         }
