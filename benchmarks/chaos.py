@@ -4,7 +4,7 @@ Three real jobs, each a spark-submit with `local[2, 4]`, read a stream of our ow
 a Delta table, an Iceberg table and a table of PostgreSQL. Files are in a bucket; the store and Iceberg's catalog are
 databases. During that time
 
-- Python workers and whole jobs are killed, end on SIGTERM, or stand still for longer than their leases;
+- the Python workers of a job and whole jobs are killed; jobs end on SIGTERM, or stand still beyond their leases;
 - a job loses its store; all of them lose the bucket, the catalog with the table's database, or find them very slow;
 - shards split and merge.
 
@@ -54,7 +54,7 @@ from airflow_provider_coordination.spark.storage import files_below, open_files
 from demo.local_postgres import local_postgres
 from tests.support.aggregation import aggregate
 from tests.support.cable import Cable
-from tests.support.harm import KILL_WORKER, HarmedJobs, reshard, through
+from tests.support.harm import KILL_WORKERS, HarmedJobs, reshard, through
 from tests.support.kinesis_server.process import KinesisServerProcess
 from tests.support.s3_server import S3Server
 from tests.support.servers import postgres_database, socket_of
@@ -75,7 +75,7 @@ FEWEST_SHARDS, MOST_SHARDS = 6, 12
 RESHARD_EVERY_SECONDS = 30.0
 AWAY_SECONDS = (2.0, 15.0)
 """For how long a server is away, at least and at most."""
-KINDS = (*[KILL_WORKER] * 95, "kill", "kill and notice", "stop", "cut off", "pause")
+KINDS = (*[KILL_WORKERS] * 45, "kill", "kill and notice", "stop", "cut off", "pause")
 """What happens to jobs: one that dies takes half a minute to be back, on two processors."""
 OUTAGES = ("bucket cut", "bucket clogged", "catalog cut", "catalog clogged")
 OUTAGE_SHARE = 0.1
@@ -428,7 +428,7 @@ def run(size: Size) -> dict[str, Any]:
             "seed": size.seed,
             "minutes": round(lasted / 60, 1),
             "events": events,
-            "kills": sum(happened.get(what, 0) for what in (KILL_WORKER, "kill", "kill and notice")),
+            "kills": sum(happened.get(what, 0) for what in (KILL_WORKERS, "kill", "kill and notice")),
             "happened": dict(sorted(happened.items())),
             "partitions": dict(partitions),
             "parked": sum(p.is_parked for p in view.partitions()),

@@ -21,7 +21,7 @@ from tests.support.cable import Cable
 from tests.support.spark_job import Job, Pipeline
 
 KINDS = ("kill", "kill and notice", "stop", "cut off", "pause")
-KILL_WORKER = "kill a Python worker"
+KILL_WORKERS = "kill all Python workers of a job"
 
 
 def through(url: str, cable: Cable) -> str:
@@ -85,14 +85,14 @@ class HarmedJobs:
             self._start_one()
 
     def harm(self, kinds: Sequence[str] = KINDS) -> None:
-        """Let something happen to one of the jobs that have finished a round, or to any Python worker.
+        """Let something happen to one of the jobs that have finished a round, or to the Python workers of any.
 
         :param kinds: what may happen; a kind that is there twice happens twice as often.
         """
         self.replace_ended()
         what = self.chance.choice(kinds)
-        if what == KILL_WORKER:
-            self._kill_a_python_worker()
+        if what == KILL_WORKERS:
+            self._kill_python_workers()
             return
         working = [worker for worker in self.workers if "round 1:" in worker.job.output]
         if not working:
@@ -116,15 +116,16 @@ class HarmedJobs:
                     driver.suspend()
                     self._later(lambda: resume(driver))
 
-    def _kill_a_python_worker(self) -> None:
-        """Kill one of those that there are, whatever its job does."""
-        python_workers = [python_worker for worker in self.workers for python_worker in worker.job.python_workers()]
-        if not python_workers:
+    def _kill_python_workers(self) -> None:
+        """Kill all Python workers of a job, whatever it does, as when its executor dies; count each."""
+        found = [python_workers for worker in self.workers if (python_workers := worker.job.python_workers())]
+        if not found:
             self.done["nobody to harm"] += 1
             return
-        with suppress(psutil.NoSuchProcess):
-            self.chance.choice(python_workers).kill()
-            self.done[KILL_WORKER] += 1
+        for python_worker in self.chance.choice(found):
+            with suppress(psutil.NoSuchProcess):
+                python_worker.kill()
+                self.done[KILL_WORKERS] += 1
 
     def recover(self) -> None:
         """Let everything go on."""
