@@ -42,13 +42,14 @@ export function Picture({
   const column = Math.max(size.width < 560 ? NARROW_COLUMN : WIDE_COLUMN, (size.width - 2) / Math.max(1, generations));
   const width = generations * column;
 
-  // The middle stays in the middle when the zoom changes.
-  const before = useRef(height);
+  // The middle stays in the middle when the zoom or the room changes.
+  const before = useRef({ height, inSight });
   useLayoutEffect(() => {
     const element = scroller.current;
-    if (element === null || before.current === height) return;
-    const middle = (element.scrollTop + inSight / 2) / before.current;
-    before.current = height;
+    const was = before.current;
+    before.current = { height, inSight };
+    if (element === null || was.height === height) return;
+    const middle = (element.scrollTop + was.inSight / 2) / was.height;
     element.scrollTop = middle * height - inSight / 2;
     setPlace({ top: element.scrollTop, left: element.scrollLeft });
   }, [height, inSight, scroller]);
