@@ -458,15 +458,15 @@ def table(sinks: Mapping[str, Mapping[str, int]], audits: Mapping[str, Mapping[s
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two minutes, with 1,000 events a second")
+    parser.add_argument("--quick", action="store_true", help="two minutes")
     parser.add_argument("--minutes", type=float, help="during which things happen; default 60")
-    parser.add_argument("--rate", type=int, help="events a second; default 10000")
-    parser.add_argument("--every", type=float, default=3.5, help="seconds from one thing to the next; default 3.5")
+    parser.add_argument("--rate", type=int, help="events a second; default 1000")
+    parser.add_argument("--every", type=float, default=4.0, help="seconds from one thing to the next; default 4")
     parser.add_argument("--seed", type=int, help="decides what happens; default random")
     options = parser.parse_args(arguments)
     size = Size(
         minutes=options.minutes or (2 if options.quick else 60),
-        rate=options.rate or (1000 if options.quick else 10_000),
+        rate=options.rate or 1000,
         every=options.every,
         seed=options.seed if options.seed is not None else random.SystemRandom().randrange(10**6),
     )
