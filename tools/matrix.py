@@ -124,7 +124,10 @@ TASKS = Check(
     ("--deep", "tests/system/airflow/test_served_pages.py", "tests/system/airflow/test_deferred_runs.py",
      "tests/system/airflow/test_backfills.py::test_days_are_backfilled_exactly_and_repeatably"),
 )  # fmt: skip
-PAGES = Check("pages", ("tests/system/airflow/browser",))
+# By file: of a folder, a run takes some tests in turn.
+PAGES = Check(
+    "pages", tuple(sorted(map(str, (REPOSITORY / "tests" / "system" / "airflow" / "browser").glob("test_*.py"))))
+)
 JOBS = Check("jobs", ("tests/matrix/test_spark_row.py",))
 CLUSTER = Check("cluster", ("--deep", "tests/system/cluster/test_yarn.py"))
 IN_CLUSTERS = SPARKS[0]
