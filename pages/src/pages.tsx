@@ -1,19 +1,9 @@
 /** The pages, the tab of a run, and the drawer of a partition. The code of each comes when it is opened, or is about to be. */
 
-import type { ConnectionRow, SourceCard } from "./api/schema";
 import { Loading } from "./components/Loading";
 import { late, type Late } from "./components/late";
-import type { Change, Place } from "./types";
+import type { PageProps } from "./types";
 import { readPlace, ROUTE } from "./urls";
-
-export type PageProps = {
-  place: Place;
-  card: SourceCard | null;
-  connection: ConnectionRow | null;
-  parameters: URLSearchParams;
-  change: Change;
-  search: string;
-};
 
 const loading = <Loading what="the page" />;
 
