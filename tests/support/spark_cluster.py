@@ -28,6 +28,7 @@ import psutil
 from airflow_provider_coordination.operators.packaging import write_package_archive
 from airflow_provider_coordination.versions import installed_spark
 from demo.server_process import START_TIMEOUT_SECONDS, Server, ending_with_its_input, start_server
+from tests.support.processes import kill_all
 
 MASTER_ADDRESS = "127.0.0.1"
 MASTER = "org.apache.spark.deploy.master.Master"
@@ -104,9 +105,7 @@ class ClusterWorker:
 
     def kill(self) -> None:
         """Kill it with its executors, as if the machine had died. Harmless if it does not run."""
-        for process in self.processes():
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        kill_all(self.processes())
         if self.process.stdin is not None:
             self.process.stdin.close()
         self.process.wait()
@@ -166,8 +165,7 @@ class SparkCluster(Server):
         master, self._master = self._master, None
         if master is not None:
             assert master.stdin is not None
-            for process in psutil.Process(master.pid).children(recursive=True):
-                process.kill()
+            kill_all(psutil.Process(master.pid).children(recursive=True))
             master.stdin.close()
             master.wait()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -29,6 +29,7 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
 from tests.support.aggregation import aggregate
 from tests.support.job_settings import changed, ingest
+from tests.support.processes import kill_all, with_descendants
 from tests.support.synced import sync_shards
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -107,8 +108,7 @@ class Job:
         """Kill the JVM and everything under it, as if the machine had died; nothing happens if it ended."""
         if self.process.poll() is not None:
             return
-        for process in [*psutil.Process(self.process.pid).children(recursive=True), psutil.Process(self.process.pid)]:
-            process.kill()
+        kill_all(with_descendants(psutil.Process(self.process.pid)))
         self.process.wait()
 
 

@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.json_values import json_of
 from airflow_provider_coordination.hooks.job_resources import job_processes, settings_file_of
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.status import read_status
+from tests.support.processes import kill_all
 from tests.support.spark_job import Pipeline
 from tests.support.standalone import Standalone
 from tests.support.waiting import PATIENCE_SECONDS
@@ -181,8 +182,7 @@ class SupervisedStream:
         assert drivers, f"{owner} has a driver among {processes}"
         below = [child for driver in drivers for child in driver.children(recursive=True)]
         submission = [process for process in processes if process not in (*drivers, *below)]
-        for process in (*(() if alone else submission), *below, *drivers):
-            process.kill()
+        kill_all((*(() if alone else submission), *below, *drivers))
 
     def report(self) -> None:
         """Write down how long the status took to be right at each step, and other things, in parentheses."""

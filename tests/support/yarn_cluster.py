@@ -26,6 +26,7 @@ import psutil
 
 from demo.local_kinesis import SERVERS_VARIABLE
 from demo.server_process import Server, ending_with_its_input, free_ports, start_server, stop_server
+from tests.support.processes import kill_all
 from tests.support.spark_cluster import WITHOUT_CHECKOUT
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -123,9 +124,7 @@ class YarnCluster(Server):
         containers = self.containers()
         for manager in reversed(managers):
             stop_server(manager)
-        for process in containers:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        kill_all(containers)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # What it runs

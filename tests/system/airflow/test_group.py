@@ -19,6 +19,7 @@ from airflow_provider_coordination.hooks.job_resources import job_processes, set
 from airflow_provider_coordination.spark.group_settings import group_key, key_id
 from demo.local_kinesis import LocalKinesis
 from tests.support.depth import at_depth
+from tests.support.processes import kill_all, with_descendants
 from tests.support.spark_job import Pipeline
 from tests.support.standalone import Standalone
 from tests.support.supervised_stream import SupervisedStream, goes_on, is_state
@@ -82,8 +83,7 @@ class Pair:
         """Kill the drivers of all hosts, with their Python processes."""
         for host in self._requests.jobs.unfinished():
             for driver in self.drivers(host):
-                for process in (*driver.children(recursive=True), driver):
-                    process.kill()
+                kill_all(with_descendants(driver))
 
     def end(self) -> None:
         """End both supervisors, and the application."""
