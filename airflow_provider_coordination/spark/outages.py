@@ -95,6 +95,11 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, PermissionError) or REFUSED.search(_unquoted(error)) is not None
 
 
+def is_temporary(error: BaseException) -> bool:
+    """Return whether an error is an outage that ends by itself: none by which access is denied."""
+    return is_outage(error) and not is_refusal(error)
+
+
 def error_of_task(error: Exception, what: str, mark: str) -> OSError:
     """Return the error that a task raises if it cannot read or write a file, which is no record's fault.
 

@@ -21,7 +21,7 @@ from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.delivery import SinkUnavailableError
-from airflow_provider_coordination.spark.outages import is_outage, is_refusal
+from airflow_provider_coordination.spark.outages import is_temporary
 from airflow_provider_coordination.spark.storage import (
     PROBES,
     calls_at_once,
@@ -98,9 +98,7 @@ class LocationCheckRequest:
         for root, error in used:
             if isinstance(error, Exception):  # every error is reported to the driver
                 problem = f"{host} cannot use {root!r}: {error}"
-                return LocationCheckResult(
-                    executor, host, at, files, problem, is_outage(error) and not is_refusal(error)
-                )
+                return LocationCheckResult(executor, host, at, files, problem, is_temporary(error))
         return LocationCheckResult(executor, host, at, files)
 
     def _use(self, root: str, slot: int) -> str:

@@ -37,7 +37,7 @@ from airflow_provider_coordination.spark.access import (
 from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
 from airflow_provider_coordination.spark.delivery import SinkUnavailableError
 from airflow_provider_coordination.spark.files import Claim, Files, changed_file, different_filesystems, missing_file
-from airflow_provider_coordination.spark.outages import is_outage, is_refusal
+from airflow_provider_coordination.spark.outages import is_temporary
 from airflow_provider_coordination.spark.s3_objects import BucketFiles
 
 _OPENING = threading.Lock()
@@ -410,7 +410,7 @@ def check_writable(field: str, root: str, access: Access = DEFAULT_ACCESS) -> No
         files.check_writable(probe)
         _sweep_probes(root, access)
     except (OSError, ValueError, ConfigurationError) as error:
-        if is_outage(error) and not is_refusal(error):
+        if is_temporary(error):
             raise SinkUnavailableError(
                 f"{field} is {root!r}, where nothing can be written at present: {error}; run again after the outage"
             ) from error

@@ -58,6 +58,10 @@ class LateHistory(TimedHistory):
         self.sent.append(event)
         self.late[event] = self.arrivals[event] = record["ApproximateArrivalTimestamp"]
 
+    def stop_all(self) -> None:
+        for worker in list(self.workers.values()):
+            self.stop(worker)
+
 
 class Reports:
     """The events of a stream's hours, as task instances report them that may die."""
@@ -181,16 +185,20 @@ def test_record_out_of_order_after_its_hour_is_a_correction(tmp_path: Path) -> N
     assert sum(later) == 2 and history.delivered.total() == 6
 
 
+def reported(history: LateHistory) -> tuple[Reports, list[datetime]]:
+    """Report what is complete, and stop the workers; return the reports, and the hours."""
+    reports = Reports(history, random.Random(0))
+    reports.report(may_die=False)
+    history.stop_all()
+    return reports, [each.counts.start for each in reports.events]
+
+
 def test_reset_source_reports_no_hour_again(tmp_path: Path) -> None:
     history = LateHistory(tmp_path, 1)
     history.send(3)
     history.clock.advance(HOUR.total_seconds())
     history.settle()
-    reports = Reports(history, random.Random(0))
-    reports.report(may_die=False)
-    before = [each.counts.start for each in reports.events]
-    for worker in list(history.workers.values()):
-        history.stop(worker)
+    reports, before = reported(history)
     (partition,) = history.partitions.values()
     now = history.clock.now()
     restarted = history.progress(parse_partition_key(partition.partition_key).shard_id).restarted(
@@ -219,11 +227,7 @@ def test_repair_holds_the_watermark_and_reports_no_hour_again(tmp_path: Path) ->
         bounds.append(history.progress(shard).checkpoint)
         history.clock.advance(HOUR.total_seconds())
     history.settle()
-    reports = Reports(history, random.Random(0))
-    reports.report(may_die=False)
-    before = [each.counts.start for each in reports.events]
-    for worker in list(history.workers.values()):
-        history.stop(worker)
+    reports, before = reported(history)
     reached = watermark_of(history.look.view)
     target = Target(name="repair", requested_at=history.clock.now())
     stored = history.partitions[shard]

@@ -11,13 +11,13 @@ import { LiveContent } from "../components/LiveContent";
 import { PageLink } from "../components/PageLink";
 import { RelativeTime } from "../components/RelativeTime";
 import { Shortened } from "../components/Shortened";
+import { ReleaseDialog } from "../dialogs";
 import { countText, plural } from "../format/text";
 import { Sinks } from "../supervisor/Sinks";
 import { SmallTable } from "../table/SmallTable";
 import type { AcknowledgmentSet, PageProps } from "../types";
 import { sourceApi, withParameters } from "../urls";
 import { OpenHandles } from "./OpenHandles";
-import { ReleaseDialog } from "../dialogs";
 import { TimeLeft } from "./TimeLeft";
 import { ACKNOWLEDGE, LIMIT, openHandlesOf, REJECT } from "./release";
 

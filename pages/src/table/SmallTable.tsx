@@ -8,12 +8,12 @@ import { Cards } from "./Cards";
 import { SortChoice } from "./SortChoice";
 import { Wide } from "./Wide";
 import { features, type Features } from "./features";
+import { useStillOrder } from "./useStillOrder";
 
 const SHOWN = 100;
 
 /** In pixels: tables with few columns stay tables down to this width. */
 export const PHONE_WIDTH = 520;
-import { useStillOrder } from "./useStillOrder";
 
 /**
  * @param props the first column is the subject of the row. `rows` stay in their order until the user sorts the table.

@@ -27,7 +27,7 @@ from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.layout import quoted
 from airflow_provider_coordination.spark.ledger import IsOfSource, SinkContents, with_rows
-from airflow_provider_coordination.spark.outages import is_outage, is_refusal
+from airflow_provider_coordination.spark.outages import is_temporary
 from airflow_provider_coordination.spark.parquet_files import read_table
 from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
@@ -130,7 +130,7 @@ class DeltaSink(TableSink[PreparedColumns]):
             raise ConfigurationError(f"{field}: {error}") from error
         except (DeltaError, OSError) as error:
             problem = f"{field} is {self._path!r}, whose log cannot be read"
-            if is_outage(error) and not is_refusal(error):
+            if is_temporary(error):
                 raise SinkUnavailableError(f"{problem} at present: {error}; run again after the outage") from error
             raise ConfigurationError(f"{problem}: {error}; correct the path, or repair the table") from error
 
